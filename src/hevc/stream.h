@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hevc/picture.h"
+#include "kvcodec/result.h"
+
+namespace kvcodec::hevc {
+
+// A stored picture is the slice segment data of one P slice alone (7.3.8, emulation prevention
+// included). Everything before it is derived: these functions write it, and together make an
+// Annex B byte stream that any HEVC decoder takes:
+//   stream_start(p), then picture_header(p, poc) + slice data for every picture, poc = 1, 2, ...
+// Every picture refers to the flat-128 IDR picture of stream_start only, so pictures decode in any
+// order and number. After kMaxPicturesPerStart pictures stream_start must be sent again.
+inline constexpr uint32_t kMaxPicturesPerStart = 255;
+
+// invalid_argument where a side is outside the limits of picture.h.
+Status check_parameters(const StreamParameters& parameters);
+
+// VPS, SPS, PPS and the flat-128 IDR picture. Requires check_parameters().
+std::vector<uint8_t> stream_start(const StreamParameters& parameters);
+
+// Start code, NAL unit header and slice segment header of picture `poc` in
+// [1, kMaxPicturesPerStart], byte-aligned: the slice data follows as it is.
+std::vector<uint8_t> picture_header(const StreamParameters& parameters, uint32_t poc);
+
+}  // namespace kvcodec::hevc
