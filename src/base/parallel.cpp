@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -20,7 +21,11 @@ void parallel_for(size_t n, int threads, const std::function<void(size_t, int)>&
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, worker);
   };
   std::vector<std::jthread> others;
-  for (size_t w = 1; w < workers; ++w) others.emplace_back(run, static_cast<int>(w));
+  try {
+    for (size_t w = 1; w < workers; ++w) others.emplace_back(run, static_cast<int>(w));
+  } catch (const std::system_error&) {
+    // The system gives no more threads; those there are do all the work.
+  }
   if (n > 0) run(0);
 }
 
