@@ -15,7 +15,10 @@ struct DecodeJob {
   StreamParameters parameters;
   std::span<const uint8_t> slice_data;  // see stream.h
   PictureTarget target;                 // of the parameters' size; written on success only
-  Status status = ok_status();          // out: corrupt where the data is not such a picture
+  // Out: corrupt where the data is not such a picture. A decoder may miss that: damaged data can
+  // give a wrong picture (always the same one, with nothing of other pictures in it), so check
+  // checksums too.
+  Status status = ok_status();
 };
 
 // A decoder of stored pictures. Sessions are kept between calls. Thread-safe: concurrent calls

@@ -16,10 +16,16 @@ namespace kvcodec::hevc {
 //   stream_start(p), then picture_header(p, poc) + slice data for every picture, poc = 1, 2, ...
 // Every picture refers to the flat-128 IDR picture of stream_start only, so pictures decode in any
 // order and number. After kMaxPicturesPerStart pictures stream_start must be sent again.
+// One liberty against the letter of H.265: the cabac_zero_words that 7.4.3.10 wants after slices of
+// very few bits are not stored; they only pace hardware; HM, libavcodec and NVDEC do without.
 inline constexpr uint32_t kMaxPicturesPerStart = 255;
 
 // invalid_argument where a side is outside the limits of picture.h.
 Status check_parameters(const StreamParameters& parameters);
+
+// No slice data that an encoder of ours writes is longer, whatever the samples. Requires
+// check_parameters().
+uint64_t max_slice_data_bytes(const StreamParameters& parameters);
 
 // VPS, SPS, PPS and the flat-128 IDR picture. Requires check_parameters().
 std::vector<uint8_t> stream_start(const StreamParameters& parameters);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "hevc/picture.h"
+
+namespace kvcodec::bench {
+
+struct X265Result {
+  double bytes = 0;    // of all pictures once
+  double seconds = 0;  // processor time for them, the program's start-up included
+};
+
+// Runs the program `x265 --lossless --preset superfast` on one thread over the pictures (equal
+// sizes, luma; chroma 128), through files in a temporary folder. Few pictures are repeated,
+// rotated, and may refer to each other, which helps x265. Nothing where the program is not on PATH
+// or fails.
+std::optional<X265Result> run_x265(std::span<const hevc::PictureView> pictures);
+
+}  // namespace kvcodec::bench
