@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvcodec/key.h"
@@ -82,7 +83,8 @@ struct ChunkInfo {
 Result<ChunkInfo> read_chunk_info(std::span<const std::byte> bytes, const Limits& limits = {});
 
 struct DecodeOptions {
-  const ChunkId* expected = nullptr;  // corrupt where the object is not this one
+  const ChunkId* expected = nullptr;    // corrupt where the object is not this one
+  const Tier* expected_tier = nullptr;  // corrupt where it is of another tier
   Limits limits;
   int threads = 0;  // 0: all cores
 };

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "format/header.h"
+#include "kvcodec/codec.h"
+
+namespace kvcodec {
+
+const char* tier_name(Tier tier) {
+  switch (tier) {
+    case Tier::exact: return "exact";
+    case Tier::int8: return "int8";
+  }
+  return "unknown";
+}
+
+Result<Tier> tier_from_name(std::string_view name) {
+  for (Tier tier : {Tier::exact, Tier::int8}) {
+    if (name == tier_name(tier)) return tier;
+  }
+  return make_error(ErrorCode::invalid_argument, "tier: expected exact or int8, found \"{}\"",
+                    name);
+}
+
+uint64_t ChunkInfo::values() const {
+  return uint64_t{tokens} * shape.layers *
+         (uint64_t{shape.channels(KvKind::key)} + shape.channels(KvKind::value));
+}
+
+double ChunkInfo::bits_per_value() const {
+  return 8.0 * static_cast<double>(object_bytes) / static_cast<double>(values());
+}
+
+Result<ChunkInfo> read_chunk_info(std::span<const std::byte> bytes, const Limits& limits) {
+  KVCODEC_TRY(const format::Header header, format::read_header(bytes, limits));
+  ChunkInfo info;
+  info.format_version = format::kVersion;
+  info.tier = header.tier;
+  info.id = header.id;
+  info.profile = header.profile;
+  info.shape = header.shape;
+  info.rope = header.rope;
+  info.tokens = header.tokens;
+  info.sink_tokens = header.sink_tokens;
+  info.escapes = header.escapes.size();
+  info.header_bytes = header.pictures.front().offset;
+  info.object_bytes = header.object_bytes;
+  for (const format::Picture& picture : header.pictures) {
+    info.pictures.push_back({picture.kind, static_cast<uint32_t>(picture.plane), picture.first_row,
+                             picture.rows, picture.width, picture.height,
+                             format::coding_name(picture.coding), picture.offset, picture.bytes});
+  }
+  return info;
+}
+
+}  // namespace kvcodec

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/encode_request.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "format/header_fields.h"
+
+namespace kvcodec {
+namespace {
+
+template <typename Expected, typename Found>
+Error bad_argument(const char* field, const Expected& expected, const Found& found) {
+  return make_error(ErrorCode::invalid_argument, "{}: expected {}, found {}", field, expected,
+                    found);
+}
+
+Status check_between(const char* field, uint64_t low, uint64_t high, uint64_t found) {
+  if (found >= low && found <= high) return ok_status();
+  return bad_argument(field, fmt::format("{} to {}", low, high), found);
+}
+
+Status check_shape(const KvShape& shape) {
+  KVCODEC_CHECK(check_between("layers", 1, format::kMaxLayers, shape.layers));
+  KVCODEC_CHECK(check_between("kv_heads", 1, format::kMaxHeads, shape.kv_heads));
+  KVCODEC_CHECK(check_between("key_dim", 1, format::kMaxHeadDim, shape.key_dim));
+  KVCODEC_CHECK(check_between("value_dim", 0, format::kMaxHeadDim, shape.value_dim));
+  for (KvKind kind : kKvKinds) {
+    const uint64_t rows = uint64_t{shape.layers} * shape.kv_heads * shape.head_dim(kind);
+    KVCODEC_CHECK(check_between("layers * kv_heads * head dim", 0, format::kMaxRows, rows));
+  }
+  if (shape.dtype != DType::f16 && shape.dtype != DType::bf16 && shape.dtype != DType::f32)
+    return bad_argument("dtype", "f16, bf16 or f32", static_cast<int>(shape.dtype));
+  return ok_status();
+}
+
+Status check_rope(const Rope& rope, uint32_t key_dim) {
+  if (rope.style == Rope::Style::none) return ok_status();
+  if (rope.style != Rope::Style::interleaved && rope.style != Rope::Style::neox)
+    return bad_argument("rope style", "0, 1 or 2", static_cast<int>(rope.style));
+  if (rope.rotary_dims == 0 || rope.rotary_dims % 2 != 0 || rope.rotary_dims > key_dim) {
+    return bad_argument("rotary_dims", fmt::format("an even number from 2 to key_dim {}", key_dim),
+                        rope.rotary_dims);
+  }
+  if (rope.phase_steps.size() != rope.rotary_dims / 2)
+    return bad_argument("rope phase steps", rope.rotary_dims / 2, rope.phase_steps.size());
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_request(const KvSource& source, TokenRange range, const ChunkId& id,
+                     const EncodeOptions& options) {
+  if (source.geometry == nullptr)
+    return make_error(ErrorCode::invalid_argument, "the source has no geometry");
+  const KvGeometry& geometry = *source.geometry;
+  KVCODEC_CHECK(check_shape(geometry.shape));
+  KVCODEC_CHECK(check_between("tokens of the chunk", 1, format::kMaxChunkTokens, range.count));
+  KVCODEC_CHECK(check_between("end of the token range", 0, geometry.tokens,
+                              uint64_t{range.first} + range.count));
+  KVCODEC_CHECK(check_between("first token", 0, UINT32_MAX - range.count, id.first_token));
+  KVCODEC_CHECK(geometry.validate(source.memory.size()));
+  KVCODEC_CHECK(check_between("max_picture_height", format::kMinPictureHeight,
+                              format::kMaxPictureHeight, options.max_picture_height));
+  if (options.max_picture_height % 8 != 0)
+    return bad_argument("max_picture_height", "a multiple of 8", options.max_picture_height);
+  if (options.tier != Tier::exact && options.tier != Tier::int8)
+    return bad_argument("tier", "exact or int8", static_cast<int>(options.tier));
+  return check_rope(options.rope, geometry.shape.key_dim);
+}
+
+format::Header start_header(const KvShape& shape, uint32_t tokens, const ChunkId& id,
+                            const EncodeOptions& options, const EncoderTuning& tuning) {
+  format::Header header;
+  header.tier = options.tier;
+  header.id = id;
+  header.tokens = tokens;
+  header.shape = shape;
+  header.max_picture_height = options.max_picture_height;
+  if (options.rope.style != Rope::Style::none) header.rope = options.rope;
+  for (KvKind kind : kKvKinds) {
+    const auto i = static_cast<size_t>(kind);
+    const size_t rows = header.rows(kind);
+    header.row_keys[i].resize(rows);
+    if (rows == 0) continue;
+    if (header.tier == Tier::exact && shape.dtype == DType::f16)
+      header.symbol_mantissa_bits[i] = tuning.symbol_mantissa_bits[i];
+    if (header.tier == Tier::int8) {
+      header.steps[i].resize(shape.layers);
+      header.row_offsets[i].resize(rows);
+    }
+  }
+  if (header.tier == Tier::int8) {
+    if (options.sink_tokens > id.first_token)
+      header.sink_tokens = std::min(options.sink_tokens - id.first_token, tokens);
+    header.sinks.resize(shape.token_bytes() * header.sink_tokens);
+  }
+  header.pictures = format::layout_pictures(header);
+  return header;
+}
+
+}  // namespace kvcodec
