@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "kvcodec/fetch.h"
+
+namespace kvcodec {
+
+namespace {
+
+// Enough for the headers of usual models; a longer header is then asked for by its length.
+constexpr size_t kHeaderGuess = 64 << 10;
+
+Status check_arguments(const KvSource& source, size_t tokens, uint32_t chunk_tokens) {
+  if (chunk_tokens == 0) {
+    return make_error(ErrorCode::invalid_argument, "publish: chunk_tokens is 0");
+  }
+  if (source.geometry == nullptr) {
+    return make_error(ErrorCode::invalid_argument, "publish: the source has no geometry");
+  }
+  if (source.geometry->tokens < tokens / chunk_tokens * chunk_tokens) {
+    return make_error(ErrorCode::invalid_argument,
+                      "publish: the source holds {} tokens, the sequence needs {}",
+                      source.geometry->tokens, tokens / chunk_tokens * chunk_tokens);
+  }
+  return source.geometry->validate(source.memory.size());
+}
+
+// Whether the store has this object with a header that is whole and says what is expected.
+// Payloads are not read: a reader checks them, and `replace` mends them.
+Result<bool> is_present(Store& store, const std::string& name, const ChunkId& id) {
+  auto stat = store.stat(name);
+  if (!stat.ok()) {
+    if (stat.error().code == ErrorCode::not_found) return false;
+    return std::move(stat.error());
+  }
+  for (size_t bytes = kHeaderGuess;; bytes *= 4) {
+    std::vector<std::byte> head(std::min<uint64_t>(bytes, stat->bytes));
+    auto got = store.get(name, head);
+    if (!got.ok()) {
+      if (got.error().code == ErrorCode::not_found) return false;  // evicted meanwhile
+      return std::move(got.error());
+    }
+    const auto info = read_chunk_info(std::span(head).first(*got));
+    if (info.ok()) return info->id == id && info->object_bytes == stat->bytes;
+    if (head.size() == stat->bytes) return false;  // not a chunk: write it again
+  }
+}
+
+}  // namespace
+
+Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
+                                     std::span<const int32_t> tokens, const KvSource& source,
+                                     const PublishOptions& options) {
+  KVCODEC_CHECK(check_arguments(source, tokens.size(), options.chunk_tokens));
+  const std::vector<Digest> keys = chunk_keys(ns, tokens, options.chunk_tokens);
+  PublishReport report;
+  report.chunks = keys.size();
+  report.tokens = static_cast<uint32_t>(keys.size() * options.chunk_tokens);
+  report.raw_bytes = report.tokens * uint64_t{source.geometry->shape.token_bytes()};
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const TokenRange range{static_cast<uint32_t>(i * options.chunk_tokens), options.chunk_tokens};
+    const ChunkId id{ns, keys[i], range.first};
+    const std::string name = object_name(ns, keys[i], tier_name(options.encode.tier));
+    Stopwatch looking;
+    bool present = false;
+    if (!options.replace) {
+      KVCODEC_TRY(present, is_present(store, name, id));
+    }
+    report.store_seconds += looking.seconds();
+    if (!present) {
+      Stopwatch encoding;
+      KVCODEC_TRY(const std::vector<std::byte> object,
+                  encode_chunk(source, range, id, options.encode));
+      report.encode_seconds += encoding.seconds();
+      Stopwatch storing;
+      KVCODEC_CHECK(store.put(name, object));
+      report.store_seconds += storing.seconds();
+      report.object_bytes += object.size();
+      ++report.written;
+    } else {
+      KVCODEC_TRY(const ObjectStat stat, store.stat(name));
+      report.object_bytes += stat.bytes;
+    }
+    if (options.progress) options.progress(i + 1, keys.size());
+  }
+  return report;
+}
+
+}  // namespace kvcodec
