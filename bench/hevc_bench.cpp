@@ -112,7 +112,8 @@ std::optional<Plane> read_plane(const std::string& argument) {
 
 std::vector<Plane> fixture_planes() {
   std::vector<Plane> planes;
-  for (const std::string name : {"exact_160x192.raw", "int8_160x192.raw"}) {
+  for (const std::string name : {"exact_key_160x192.raw", "exact_value_160x192.raw",
+                                 "int8_key_160x192.raw", "int8_value_160x192.raw"}) {
     const std::vector<uint8_t> once = read_file(std::string(KVCODEC_HEVC_DATA) + "/" + name);
     Plane plane{name + " x 10", 160, 1920, {}};
     for (int i = 0; i < 10; ++i) {

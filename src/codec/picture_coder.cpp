@@ -3,39 +3,30 @@
 
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "hevc/encoder.h"
+#include "hevc/persistent_rice.h"
 
 namespace kvcodec {
 namespace {
 
-// Measured on real KV: Rice adaptation costs 0.003 bit at 2.5, gains 0.01 at 4 and 0.3 at 13
-// (docs/benchmarks.md, "Coding of a picture").
-constexpr double kRiceFromMeanMagnitude = 3.5;
 // Above this entropy HEVC's 4 to 6 % on top of it leave nothing to gain over 8 raw bits.
 constexpr double kRawFromEntropy = 7.7;
 
-struct SampleStatistics {
-  double entropy = 0;         // bits a sample, order 0
-  double mean_magnitude = 0;  // of sample - 128
-};
-
-SampleStatistics measure_samples(std::span<const uint8_t> samples) {
+// Order 0, bits a sample.
+double entropy_of(std::span<const uint8_t> samples) {
   std::array<uint32_t, 256> counts{};
   for (uint8_t sample : samples) ++counts[sample];
-  const auto total = static_cast<double>(samples.size());
-  SampleStatistics statistics;
-  for (int sample = 0; sample < 256; ++sample) {
-    const double share = counts[static_cast<size_t>(sample)] / total;
-    statistics.mean_magnitude += share * std::abs(sample - 128);
-    if (share > 0) statistics.entropy -= share * std::log2(share);
+  double entropy = 0;
+  for (uint32_t count : counts) {
+    const double share = count / static_cast<double>(samples.size());
+    if (share > 0) entropy -= share * std::log2(share);
   }
-  return statistics;
+  return entropy;
 }
 
 // Rows of `stride` samples to rows of `tokens`.
@@ -55,10 +46,9 @@ void encode_samples(uint32_t tokens, format::Picture& picture, PictureContent& c
   drop_padding(content, picture.rows, tokens);
   picture.content_checksum = checksum64(std::as_bytes(std::span(content.samples)));
 
-  const SampleStatistics statistics = measure_samples(content.samples);
-  if (statistics.entropy < kRawFromEntropy) {
-    const bool rice = statistics.mean_magnitude >= kRiceFromMeanMagnitude;
+  if (entropy_of(content.samples) < kRawFromEntropy) {
     const hevc::PictureView view{padded.data(), picture.width, picture.height, picture.width};
+    const bool rice = hevc::persistent_rice_pays(view);
     std::vector<uint8_t> slice;
     hevc::best_encoder().encode({picture.width, picture.height, rice}, std::span(&view, 1),
                                 std::span(&slice, 1));

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 
+#include "transform/symbol_order.h"
+
 namespace kvcodec::transform {
 namespace {
 
@@ -26,7 +28,8 @@ void split_reference(const ExactSplit& how, const std::byte* elements, size_t to
     const uint64_t x = load_element(how, elements, i);
     const uint64_t mask = (uint64_t{1} << how.bits) - 1;
     const uint64_t rotated = ((x << 1) | (x >> (how.bits - 1))) & mask;
-    samples[i] = static_cast<uint8_t>((rotated >> how.low_bits) - centre + 128);
+    const auto offset = static_cast<uint8_t>((rotated >> how.low_bits) - centre);
+    samples[i] = kSymbolOrder.sample_of[offset];
     for (uint32_t plane = 0; plane < planes; ++plane)
       low[plane * tokens + i] = static_cast<std::byte>(rotated >> (8 * plane));
     for (uint32_t bit = 0; bit < rest; ++bit) {
@@ -42,7 +45,8 @@ void merge_reference(const ExactSplit& how, const uint8_t* samples, const std::b
   const std::byte* packed = low + planes * tokens;
   const uint64_t symbol_mask = (uint64_t{1} << how.symbol_bits) - 1;
   for (size_t i = 0; i < tokens; ++i) {
-    const uint64_t symbol = static_cast<uint64_t>(samples[i] + centre - 128) & symbol_mask;
+    const uint8_t offset = kSymbolOrder.offset_of[samples[i]];
+    const uint64_t symbol = static_cast<uint64_t>(offset + centre) & symbol_mask;
     uint64_t rotated = symbol << how.low_bits;
     for (uint32_t plane = 0; plane < planes; ++plane)
       rotated |= std::to_integer<uint64_t>(low[plane * tokens + i]) << (8 * plane);
@@ -69,7 +73,8 @@ void split_planes(const std::byte* elements, size_t tokens, uint8_t centre, uint
                   std::byte* low) {
   constexpr uint32_t planes = low_bits / 8, rest = low_bits % 8;
   for (size_t i = 0; i < tokens; ++i)
-    samples[i] = static_cast<uint8_t>((rotated_at<Bits>(elements, i) >> low_bits) - centre + 128);
+    samples[i] = kSymbolOrder.sample_of[static_cast<uint8_t>(
+        (rotated_at<Bits>(elements, i) >> low_bits) - centre)];
   for (uint32_t plane = 0; plane < planes; ++plane) {
     std::byte* out = low + plane * tokens;
     for (size_t i = 0; i < tokens; ++i)
@@ -116,7 +121,8 @@ void merge_planes(const uint8_t* samples, const std::byte* low, size_t tokens, u
     }
     for (size_t i = 0; i < n; ++i) {
       // Shifting the symbol to the top drops its carry beyond symbol_bits, as the format wants.
-      const auto symbol = static_cast<uint32_t>(samples[first + i] + centre - 128);
+      const auto symbol =
+          static_cast<uint32_t>(kSymbolOrder.offset_of[samples[first + i]] + centre);
       uint32_t rotated = symbol << low_bits;
       for (uint32_t plane = 0; plane < planes; ++plane)
         rotated |= std::to_integer<uint32_t>(low[plane * tokens + first + i]) << (8 * plane);

@@ -98,8 +98,8 @@ TEST(EncoderVariants, SizesAndManyPicturesAtOnce) {
 }
 
 TEST(EncoderVariants, RealKv) {
-  expect_same(read_picture("exact_160x192.raw", 160, 192));
-  expect_same(read_picture("int8_160x192.raw", 160, 192));
+  for (const char* plane : {"exact_key", "exact_value", "int8_key", "int8_value"})
+    expect_same(read_picture(std::string(plane) + "_160x192.raw", 160, 192));
 }
 
 TEST(EncoderVariants, TableHoldsTheBestAndTheReferenceFirst) {

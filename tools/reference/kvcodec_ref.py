@@ -13,6 +13,7 @@ unsupported, as the library's error codes.
 """
 
 import argparse
+import pathlib
 import struct
 import sys
 from dataclasses import dataclass, field
@@ -356,13 +357,27 @@ def unpack_low_bits(payload, header, kind, rows):
     return low
 
 
+def offset_of_sample():
+    """docs/format.md, "Tier exact": the offset from the centre that each sample stands for."""
+    below, above = list(range(-3, -129, -1)), list(range(3, 128))
+    order = [0, 1, -1, -2, 2]
+    while below:
+        order += below[:3] + above[:1]
+        del below[:3], above[:1]
+    order += above
+    offsets = np.zeros(256, np.int64)
+    for i, offset in enumerate(order):
+        offsets[(128 + (i + 1) // 2) % 256 if i % 2 else 128 - i // 2] = offset
+    return offsets
+
+
 def restore_exact(header, kind, samples, low):
     """Elements [rows][tokens] as unsigned bits, natural order. `samples` and `low` are in it too."""
     width, s_bits, n = 8 * header.element_bytes(), header.symbol_bits(kind), header.low_bits(kind)
     centre = header.row_keys[kind].astype(np.int64)
     if header.dtype == 1:
         centre >>= 3 - header.symbol_mantissa_bits[kind]
-    symbol = (samples.astype(np.int64) + centre[:, None] - 128) % 2**s_bits
+    symbol = (offset_of_sample()[samples] + centre[:, None]) % 2**s_bits
     rotated = (symbol.astype(np.uint64) << np.uint64(n)) | low
     element = rotated >> np.uint64(1) | (rotated & np.uint64(1)) << np.uint64(width - 1)
     return element.astype(DTYPES[header.dtype][1])
@@ -493,6 +508,16 @@ def save(path, header, elements):
         np.save(path[:-4] + ".v.npy", elements[V])
 
 
+def save_planes(folder, data):
+    """The samples of every symbols picture, for benchmarks: INDEX_K_TOKENSxROWS.raw."""
+    header, decoder = read_header(data), hevc_stream.find_decoder()
+    for index, picture in enumerate(header.pictures):
+        if picture.plane == 0:
+            samples = read_content(data, picture, index, header, decoder)
+            name = f"{index}_{'KV'[picture.kind]}_{header.tokens}x{picture.rows}.raw"
+            (pathlib.Path(folder) / name).write_bytes(samples.tobytes())
+
+
 def print_info(header):
     for name, value in header.values.items():
         print(f"{name}: {value.hex() if isinstance(value, bytes) else value}")
@@ -506,6 +531,7 @@ def main():
     parser = argparse.ArgumentParser(description="Slow, independent decoder of KVCodec chunks.")
     parser.add_argument("file")
     parser.add_argument("-o", "--output", help="FILE.npy, or any other name for raw bytes")
+    parser.add_argument("--planes", metavar="FOLDER", help="write the samples of the pictures there")
     parser.add_argument("--info", action="store_true", help="print the header")
     arguments = parser.parse_args()
     with open(arguments.file, "rb") as file:
@@ -513,6 +539,8 @@ def main():
     try:
         if arguments.info:
             print_info(read_header(data))
+        if arguments.planes:
+            save_planes(arguments.planes, data)
         if arguments.output:
             save(arguments.output, *decode(data))
     except (Corrupt, Unsupported) as error:

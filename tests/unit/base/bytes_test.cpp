@@ -22,7 +22,7 @@ TEST(ByteWriter, WritesLittleEndian) {
   writer.put(uint64_t{0x0f0e0d0c0b0a0908});
   writer.put(int32_t{-2});
   writer.put(1.0f);
-  EXPECT_EQ(writer.bytes(), bytes_of({1, 2,  3,  4,  5,  6,  7,  8,    9,    10,   11,   12,
+  EXPECT_EQ(writer.bytes(), bytes_of({1,  2,  3,  4,    5,    6,    7,    8, 9, 10,   11,  12,
                                       13, 14, 15, 0xfe, 0xff, 0xff, 0xff, 0, 0, 0x80, 0x3f}));
   EXPECT_EQ(writer.size(), 23u);
 }

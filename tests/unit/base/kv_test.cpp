@@ -141,7 +141,9 @@ TEST(KvGeometry, ValidateAcceptsWhatHasNoElements) {
   expect_tight(only_keys);
 }
 
-double turns_of(uint64_t step) { return std::ldexp(static_cast<double>(static_cast<int64_t>(step)), -64); }
+double turns_of(uint64_t step) {
+  return std::ldexp(static_cast<double>(static_cast<int64_t>(step)), -64);
+}
 
 TEST(MakeRope, StepsAreTheFrequencies) {
   const auto rope = make_rope(Rope::Style::neox, 64, 10000);

@@ -12,10 +12,12 @@ class RealKv : public testing::TestWithParam<const char*> {
  protected:
   TestPicture picture_ = read_picture(GetParam(), 160, 192);
 };
-INSTANTIATE_TEST_SUITE_P(Planes, RealKv, testing::Values("exact_160x192.raw", "int8_160x192.raw"),
+INSTANTIATE_TEST_SUITE_P(Planes, RealKv,
+                         testing::Values("exact_key_160x192.raw", "exact_value_160x192.raw",
+                                         "int8_key_160x192.raw", "int8_value_160x192.raw"),
                          [](const auto& test) {
                            const std::string name = test.param;
-                           return name.substr(0, name.find('_'));
+                           return name.substr(0, name.rfind('_'));
                          });
 
 TEST_P(RealKv, RoundTrips) {
@@ -23,10 +25,18 @@ TEST_P(RealKv, RoundTrips) {
   for (const bool rice : {false, true}) expect_round_trip(*decoder, picture_, rice);
 }
 
-TEST_P(RealKv, SizeIsWithin6PercentOfEntropy) {
-  const bool rice = persistent_rice_pays(picture_.view());
-  const double bits = 8.0 * static_cast<double>(encode(picture_, rice).size());
-  EXPECT_LE(bits, 1.06 * entropy_bits(picture_.samples));
+// Keys and values of a tier together. hevc_bench has whole pictures of chunks: 1.03 to 1.06 each.
+TEST(RealKvSize, IsWithin6PercentOfEntropy) {
+  for (const std::string tier : {"exact", "int8"}) {
+    double bits = 0, entropy = 0;
+    for (const char* kind : {"_key_160x192.raw", "_value_160x192.raw"}) {
+      const TestPicture picture = read_picture(tier + kind, 160, 192);
+      const bool rice = persistent_rice_pays(picture.view());
+      bits += 8.0 * static_cast<double>(encode(picture, rice).size());
+      entropy += entropy_bits(picture.samples);
+    }
+    EXPECT_LE(bits, 1.06 * entropy) << tier;
+  }
 }
 
 TEST_P(RealKv, RiceAdaptationIsChosenWhereItPays) {

@@ -6,7 +6,10 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "transform/symbol_order.h"
 
 namespace kvcodec::transform {
 namespace {
@@ -81,14 +84,25 @@ TEST(ExactSplit, IsAsTheFormatSays) {
     const ExactSplit how = ExactSplit::of(DType::f16, 1);  // 6 and 10 bits
     ASSERT_EQ(how.low_row_bytes(2), 3u);
     ops.split(how, reinterpret_cast<const std::byte*>(elements), 2, 30, samples, low);
-    EXPECT_EQ(samples[0], 0b011111 - 30 + 128);
-    EXPECT_EQ(samples[1], 0 - 30 + 128);
+    EXPECT_EQ(samples[0], 129);  // offset 1
+    EXPECT_EQ(samples[1], 149);  // offset -30, number 41 in the order
     EXPECT_EQ(low[0], std::byte{0x01});
     EXPECT_EQ(low[1], std::byte{0x02});
     EXPECT_EQ(low[2], std::byte{0b0000});
     const uint16_t more[2] = {0xbe00 | 0x180, 0x0080};  // bits 8 and 9 of the rotated: 11, 01
     ops.split(how, reinterpret_cast<const std::byte*>(more), 2, 30, samples, low);
     EXPECT_EQ(low[2], std::byte{0b0111});
+  }
+}
+
+TEST(SymbolOrder, IsTheListOfTheFormat) {
+  const std::pair<int, int> known[] = {{0, 128},  {1, 129},  {-1, 127}, {-2, 130}, {2, 126},
+                                       {-3, 131}, {-4, 125}, {-5, 132}, {3, 124},  {-6, 133},
+                                       {-7, 123}, {-8, 134}, {4, 122},  {127, 0}};
+  for (const auto& [offset, sample] : known)
+    EXPECT_EQ(kSymbolOrder.sample_of[static_cast<uint8_t>(offset)], sample) << offset;
+  for (int offset = 0; offset < 256; ++offset) {
+    EXPECT_EQ(kSymbolOrder.offset_of[kSymbolOrder.sample_of[static_cast<size_t>(offset)]], offset);
   }
 }
 
