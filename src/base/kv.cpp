@@ -95,8 +95,8 @@ Status KvGeometry::validate(size_t memory_bytes) const {
   }
   if (!block_table.empty() && block_table.size() < blocks) {
     return make_error(ErrorCode::invalid_argument,
-                      "geometry: block table has {} entries, {} tokens need {}",
-                      block_table.size(), tokens, blocks);
+                      "geometry: block table has {} entries, {} tokens need {}", block_table.size(),
+                      tokens, blocks);
   }
   const bool has_table = block_tokens != 0 && !block_table.empty();
   const size_t last_block = has_table ? block_table[blocks - 1] : blocks - 1;

@@ -127,8 +127,8 @@ Status FileStore::put(std::string_view name, std::span<const std::byte> bytes) {
 
 Result<ObjectStat> FileStore::stat(std::string_view name) {
   KVCODEC_CHECK(validate_name(name));
-  KVCODEC_TRY(const auto info, stat_file(root_.objects(), StoreRoot::object_path(name),
-                                         full_object_path(name)));
+  KVCODEC_TRY(const auto info,
+              stat_file(root_.objects(), StoreRoot::object_path(name), full_object_path(name)));
   if (!info) return no_object(name, root_);
   return to_object_stat(std::string(name), *info);
 }
@@ -136,8 +136,8 @@ Result<ObjectStat> FileStore::stat(std::string_view name) {
 Result<std::vector<ObjectStat>> FileStore::list(std::string_view prefix) {
   KVCODEC_CHECK(sweep_temp_files(root_.tmp(), root_.tmp_path()));
   std::vector<ObjectStat> objects;
-  KVCODEC_CHECK(for_each_object(
-      prefix, [&](ObjectStat&& object) { objects.push_back(std::move(object)); }));
+  KVCODEC_CHECK(
+      for_each_object(prefix, [&](ObjectStat&& object) { objects.push_back(std::move(object)); }));
   const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
   std::sort(objects.begin(), objects.end(), by_name);
   // readdir may show a name twice when its file is replaced meanwhile.

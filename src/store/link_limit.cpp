@@ -51,8 +51,8 @@ class LinkLimitedStore final : public Store {
   Status check_rate() const {
     if (bits_per_second_ >= kMinBitsPerSecond) return ok_status();
     return make_error(ErrorCode::invalid_argument,
-                      "limit_bandwidth: {} bits per second; expected at least {}",
-                      bits_per_second_, kMinBitsPerSecond);
+                      "limit_bandwidth: {} bits per second; expected at least {}", bits_per_second_,
+                      kMinBitsPerSecond);
   }
 
   void carry(Clock::time_point begin, uint64_t bytes) {

@@ -48,8 +48,7 @@ Status MemoryStore::put(std::string_view name, std::span<const std::byte> bytes)
     erase(by_use_.begin()->second);
   }
   const Time now = next_time();
-  const auto object =
-      objects_.emplace(std::string(name), Object{std::move(copy), now}).first;
+  const auto object = objects_.emplace(std::string(name), Object{std::move(copy), now}).first;
   by_use_.emplace(now, object);
   total_bytes_ += bytes.size();
   return ok_status();

@@ -51,7 +51,8 @@ Result<std::string> parse_file_uri(std::string_view uri, std::string_view rest) 
   auto decoded = percent_decode(path);
   if (!decoded) {
     return make_error(ErrorCode::invalid_argument,
-                      "store URI '{}': '%' must be followed by two hexadecimal digits, not 00", uri);
+                      "store URI '{}': '%' must be followed by two hexadecimal digits, not 00",
+                      uri);
   }
   return *std::move(decoded);
 }

@@ -7,8 +7,7 @@
 
 namespace kvcodec {
 
-Result<std::vector<std::byte>> get_object(Store& store, std::string_view name,
-                                          uint64_t max_bytes) {
+Result<std::vector<std::byte>> get_object(Store& store, std::string_view name, uint64_t max_bytes) {
   constexpr int kMaxAttempts = 10;
   uint64_t expected = 0, found = 0;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {

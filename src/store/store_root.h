@@ -32,7 +32,9 @@ class StoreRoot {
   static std::string object_name_of_file(std::string_view file);
 
   const std::string& path() const { return path_; }
-  std::string full_path(std::string_view relative) const { return path_ + "/" + std::string(relative); }
+  std::string full_path(std::string_view relative) const {
+    return path_ + "/" + std::string(relative);
+  }
   int root() const { return root_.get(); }
   int objects() const { return objects_.get(); }
   int tmp() const { return tmp_.get(); }

@@ -47,8 +47,7 @@ using FaultPlan = std::function<Fault(const StoreCall&)>;
 // Thread-safe. Borrows `store`.
 class FaultyStore final : public Store {
  public:
-  explicit FaultyStore(Store& store, FaultPlan plan = {})
-      : store_(store), plan_(std::move(plan)) {}
+  explicit FaultyStore(Store& store, FaultPlan plan = {}) : store_(store), plan_(std::move(plan)) {}
 
   void set_plan(FaultPlan plan) {
     const std::lock_guard guard(mutex_);
@@ -60,8 +59,8 @@ class FaultyStore final : public Store {
     const Fault fault = ask(StoreOp::get, name, offset, out.size());
     if (fault.error) return *fault.error;
     const uint64_t visible = fault.truncate_at > offset ? fault.truncate_at - offset : 0;
-    const size_t room = static_cast<size_t>(
-        std::min({uint64_t{out.size()}, uint64_t{fault.max_read}, visible}));
+    const size_t room =
+        static_cast<size_t>(std::min({uint64_t{out.size()}, uint64_t{fault.max_read}, visible}));
     KVCODEC_TRY(const size_t n, store_.get(name, out.first(room), offset));
     apply_flip(fault, out.first(n), offset);
     return n;

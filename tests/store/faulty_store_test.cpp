@@ -74,8 +74,8 @@ TEST_F(FaultyStoreTest, GetObjectSeesOneVersionOfAnObjectThatChanges) {
     const uint64_t gets = store.calls(StoreOp::get);
     store.set_plan([&](const StoreCall& call) {
       if (call.op == StoreOp::get && call.index == gets) {
-      EXPECT_TRUE(below.put("a", other).ok());
-    }
+        EXPECT_TRUE(below.put("a", other).ok());
+      }
       return Fault{};
     });
     const auto bytes = get_object(store, "a", 5000);

@@ -96,7 +96,8 @@ TEST_F(FileStoreTest, RefusesOtherMarkers) {
   EXPECT_TRUE(fails_with(with_marker("kvcodec store, layout 2\n"), ErrorCode::unsupported,
                          "store layout 2; this build knows layout 1"));
   for (const char* text : {"", "kvcodec", "kvcodec store, layout 1", "something else\n"}) {
-    EXPECT_TRUE(fails_with(with_marker(text), ErrorCode::invalid_argument, "kvcodec-store")) << text;
+    EXPECT_TRUE(fails_with(with_marker(text), ErrorCode::invalid_argument, "kvcodec-store"))
+        << text;
   }
   EXPECT_TRUE(succeeds(with_marker("kvcodec store, layout 1\n")));
 }
@@ -295,9 +296,9 @@ TEST_F(FileStoreTest, EvictsManyAtOnce) {
   EXPECT_TRUE(succeeds(store->stat("n2"))) << "the third oldest";
   EXPECT_EQ(names_of(*store).size(), 4999u);
   ASSERT_TRUE(succeeds(store->put("b", std::vector<std::byte>(4990))));
-  EXPECT_EQ(names_of(*store), (std::vector<std::string>{"a", "b", "n4992", "n4993", "n4994",
-                                                        "n4995", "n4996", "n4997", "n4998",
-                                                        "n4999"}));
+  EXPECT_EQ(names_of(*store),
+            (std::vector<std::string>{"a", "b", "n4992", "n4993", "n4994", "n4995", "n4996",
+                                      "n4997", "n4998", "n4999"}));
 }
 
 // As another user: root may do everything, so that a root's test gives up that right for a while.
@@ -320,12 +321,12 @@ TEST_F(FileStoreTest, ReportsFoldersItMayNotWriteAndStillReads) {
     auto store = open({.max_bytes = 100, .use_interval = std::chrono::seconds(0)});
     EXPECT_EQ(*get_object(*store, "a", 100), to_bytes("readable"));
     EXPECT_EQ(names_of(*store), std::vector<std::string>{"a"});
-    EXPECT_TRUE(fails_with(store->put("b", to_bytes("x")), ErrorCode::io,
-                           tmp.string() + "/"));
+    EXPECT_TRUE(fails_with(store->put("b", to_bytes("x")), ErrorCode::io, tmp.string() + "/"));
     EXPECT_TRUE(fails_with(store->put("b", to_bytes("x")), ErrorCode::io, "Permission denied"));
     EXPECT_TRUE(fails_with(store->remove("a"), ErrorCode::io, "Permission denied"));
-    EXPECT_TRUE(fails_with(FileStore::open((root / "new").string()), ErrorCode::io,
-                           fmt::format("create folder {}: Permission denied", (root / "new").string())));
+    EXPECT_TRUE(
+        fails_with(FileStore::open((root / "new").string()), ErrorCode::io,
+                   fmt::format("create folder {}: Permission denied", (root / "new").string())));
   }
   // Temporaries may be written, objects may not be renamed into place.
   fs::permissions(tmp, fs::perms(0777));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcodec/store.h"
-
 #include "sealed_bytes.h"
 #include "store_kinds.h"
 

@@ -48,9 +48,9 @@ TEST_P(StoreConformance, GetReadsRanges) {
     ASSERT_TRUE(succeeds(n)) << offset;
     ASSERT_EQ(*n, expected) << offset;
     EXPECT_TRUE(std::equal(out.begin(), out.begin() + expected, bytes.begin() + offset % 1001));
-    EXPECT_TRUE(std::all_of(out.begin() + expected, out.end(),
-                            [](std::byte b) { return b == std::byte{0xee}; }))
-        << "bytes beyond the answer were written";
+    EXPECT_TRUE(std::all_of(out.begin() + expected, out.end(), [](std::byte b) {
+      return b == std::byte{0xee};
+    })) << "bytes beyond the answer were written";
   }
 }
 
@@ -120,10 +120,24 @@ TEST_P(StoreConformance, ListSortsAndFilters) {
 
 TEST_P(StoreConformance, AcceptsEveryAllowedName) {
   Store& store = open();
-  std::vector<std::string> names = {
-      "0", "...", ".a", "a.", "-", "--help", "_", "..a/b..", ".../...", "tmp", "tmp/x",
-      "objects/00/a", "kvcodec-store", "kvcodec-lock", "abcdefghijklmnopqrstuvwxyz0123456789._-",
-      std::string(255, 'n'), std::string(253, 'n') + "/n", "n/" + std::string(253, 'n')};
+  std::vector<std::string> names = {"0",
+                                    "...",
+                                    ".a",
+                                    "a.",
+                                    "-",
+                                    "--help",
+                                    "_",
+                                    "..a/b..",
+                                    ".../...",
+                                    "tmp",
+                                    "tmp/x",
+                                    "objects/00/a",
+                                    "kvcodec-store",
+                                    "kvcodec-lock",
+                                    "abcdefghijklmnopqrstuvwxyz0123456789._-",
+                                    std::string(255, 'n'),
+                                    std::string(253, 'n') + "/n",
+                                    "n/" + std::string(253, 'n')};
   std::string deep = "d";
   while (deep.size() < 255) deep += "/d";
   names.push_back(deep);
@@ -139,14 +153,35 @@ TEST_P(StoreConformance, AcceptsEveryAllowedName) {
 
 TEST_P(StoreConformance, RefusesEveryOtherName) {
   Store& store = open();
-  std::vector<std::string> names = {
-      "",       "/",         "//",      "/a",     "a/",          "a//b",     ".",
-      "..",     "./a",       "a/.",     "a/./b",  "../a",        "a/..",     "a/../b",
-      "a/../..", "/etc/passwd", "../../../etc/passwd", "A",  "a b",  "a+b",  "a\\b",
-      "a:b",    "a%2e",      "\xc3\xa9", "a\n",   std::string(256, 'a')};
+  std::vector<std::string> names = {"",
+                                    "/",
+                                    "//",
+                                    "/a",
+                                    "a/",
+                                    "a//b",
+                                    ".",
+                                    "..",
+                                    "./a",
+                                    "a/.",
+                                    "a/./b",
+                                    "../a",
+                                    "a/..",
+                                    "a/../b",
+                                    "a/../..",
+                                    "/etc/passwd",
+                                    "../../../etc/passwd",
+                                    "A",
+                                    "a b",
+                                    "a+b",
+                                    "a\\b",
+                                    "a:b",
+                                    "a%2e",
+                                    "\xc3\xa9",
+                                    "a\n",
+                                    std::string(256, 'a')};
   for (int c = 0; c < 256; ++c) {
-    const bool allowed = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-                         c == '_' || c == '/' || c == '-';
+    const bool allowed = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+                         c == '/' || c == '-';
     if (!allowed) names.push_back(std::string("a") + static_cast<char>(c) + "b");
   }
   std::array<std::byte, 4> out;

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <functional>
 
 #include "sealed_bytes.h"
 #include "store_kinds.h"
@@ -17,12 +18,13 @@ namespace {
 struct FakeSystem {
   std::vector<std::string> log = {};
   size_t max_write = SIZE_MAX;
-  int interrupts = 0;          // so many of the next calls fail with EINTR
-  std::string failing = {};    // calls of this name fail...
-  int err = 0;                 // ...with this
-  int calls_before = 0;        // ...after so many that do not...
-  int failures = INT_MAX;      // ...and so many times
+  int interrupts = 0;            // so many of the next calls fail with EINTR
+  std::string failing = {};      // calls of this name fail...
+  int err = 0;                   // ...with this
+  int calls_before = 0;          // ...after so many that do not...
+  int failures = INT_MAX;        // ...and so many times
   bool steal_temporary = false;  // the next file to be locked is removed just before
+  std::function<void()> before_store_lock = {};  // called once
   bool on = false;
 
   // Whether this call fails; errno is set then.
@@ -84,6 +86,9 @@ int renameat(int from_dir, const char* from, int to_dir, const char* to) noexcep
 int flock(int fd, int operation) noexcept {
   if (fake.fails("flock")) return -1;
   if (fake.on && std::exchange(fake.steal_temporary, false)) ::unlink(path_of(fd).c_str());
+  if (fake.on && fake.before_store_lock && path_of(fd).ends_with("/kvcodec-lock")) {
+    std::exchange(fake.before_store_lock, {})();
+  }
   return static_cast<int>(::syscall(SYS_flock, fd, operation));
 }
 
@@ -95,9 +100,7 @@ namespace {
 class StoreSyscalls : public testing::Test {
  protected:
   void SetUp() override {
-    auto opened = FileStore::open(dir / "store");
-    ASSERT_TRUE(succeeds(opened));
-    store = *std::move(opened);
+    store = open_store_here();
     ASSERT_TRUE(succeeds(store->put("old", to_bytes("old content"))));
   }
   void TearDown() override { fake = {}; }
@@ -111,6 +114,12 @@ class StoreSyscalls : public testing::Test {
     return status;
   }
 
+  std::unique_ptr<FileStore> open_store_here() {
+    auto opened = FileStore::open(dir / "store");
+    EXPECT_TRUE(succeeds(opened));
+    return *std::move(opened);
+  }
+
   const TempDir dir;
   std::unique_ptr<FileStore> store;
 };
@@ -118,10 +127,9 @@ class StoreSyscalls : public testing::Test {
 TEST_F(StoreSyscalls, PutIsDurableInTheRightOrder) {
   ASSERT_TRUE(succeeds(put("ns/a", to_bytes("content"), {})));
   const std::string object = StoreRoot::object_path("ns/a");
-  EXPECT_EQ(fake.log,
-            (std::vector<std::string>{"write store/tmp/*", "fsync store/tmp/*",
-                                      "rename store/tmp/* store/objects/" + object,
-                                      "fsync store/objects/" + object.substr(0, 2)}));
+  EXPECT_EQ(fake.log, (std::vector<std::string>{"write store/tmp/*", "fsync store/tmp/*",
+                                                "rename store/tmp/* store/objects/" + object,
+                                                "fsync store/objects/" + object.substr(0, 2)}));
 }
 
 TEST_F(StoreSyscalls, NewFoldersAreDurableInTheirParents) {
@@ -136,8 +144,8 @@ TEST_F(StoreSyscalls, NewFoldersAreDurableInTheirParents) {
   position("fsync " + dir.path().string());
   const auto parent = position("fsync store-new");
   const auto marker = position("fsync store-new/inner/kvcodec-store.new");
-  const auto rename = position(
-      "rename store-new/inner/kvcodec-store.new store-new/inner/kvcodec-store");
+  const auto rename =
+      position("rename store-new/inner/kvcodec-store.new store-new/inner/kvcodec-store");
   const auto root = position("fsync store-new/inner");
   const auto shards = position("fsync store-new/inner/objects");
   EXPECT_LT(parent, marker);
@@ -168,19 +176,18 @@ struct Failure {
 };
 
 TEST_F(StoreSyscalls, AFailedPutChangesNothingAndLeavesNothing) {
-  for (const Failure& failure : {Failure{"write", ENOSPC, 0, "store/tmp/"},
-                                 Failure{"write", ENOSPC, 3, "store/tmp/"},
-                                 Failure{"write", EDQUOT, 0, "store/tmp/"},
-                                 Failure{"write", EIO, 1, "store/tmp/"},
-                                 Failure{"fsync", EIO, 0, "store/tmp/"},
-                                 Failure{"renameat", ENOSPC, 0, "store/objects/"},
-                                 Failure{"flock", ENOLCK, 0, "store/tmp/"},
-                                 Failure{"flock", ENOLCK, 1, "store/kvcodec-lock"}}) {
+  for (const Failure& failure :
+       {Failure{"write", ENOSPC, 0, "store/tmp/"}, Failure{"write", ENOSPC, 3, "store/tmp/"},
+        Failure{"write", EDQUOT, 0, "store/tmp/"}, Failure{"write", EIO, 1, "store/tmp/"},
+        Failure{"fsync", EIO, 0, "store/tmp/"}, Failure{"renameat", ENOSPC, 0, "store/objects/"},
+        Failure{"flock", ENOLCK, 0, "store/tmp/"},
+        Failure{"flock", ENOLCK, 1, "store/kvcodec-lock"}}) {
     for (const char* name : {"old", "new"}) {
-      const Status status =
-          put(name, to_bytes("some other content"),
-              {.max_write = 4, .failing = failure.call, .err = failure.err,
-               .calls_before = failure.calls_before});
+      const Status status = put(name, to_bytes("some other content"),
+                                {.max_write = 4,
+                                 .failing = failure.call,
+                                 .err = failure.err,
+                                 .calls_before = failure.calls_before});
       EXPECT_TRUE(fails_with(status, ErrorCode::io, std::strerror(failure.err))) << failure.call;
       EXPECT_TRUE(fails_with(status, ErrorCode::io, failure.path)) << failure.call;
       EXPECT_EQ(count_entries(dir / "store/tmp"), 0u) << failure.call;
@@ -211,6 +218,15 @@ TEST_F(StoreSyscalls, AWriterThatLosesItsTemporaryToASweeperTakesAnother) {
     EXPECT_EQ(*get_object(*store, "new", 100), bytes);
     EXPECT_EQ(count_entries(dir / "store/tmp"), 0u);
   }
+}
+
+// Of two puts, the one that is seen last is used last, though it was written first.
+TEST_F(StoreSyscalls, TheOrderOfUseIsTheOrderOfCommits) {
+  bool committed = false;
+  const auto put_other = [&] { committed = open_store_here()->put("second", to_bytes("b")).ok(); };
+  ASSERT_TRUE(succeeds(put("first", to_bytes("a"), {.before_store_lock = put_other})));
+  EXPECT_TRUE(committed);
+  EXPECT_GT(store->stat("first")->last_used, store->stat("second")->last_used);
 }
 
 }  // namespace

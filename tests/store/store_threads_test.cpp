@@ -125,8 +125,7 @@ TEST_P(StoreThreads, CollectGarbageRunsBesideReadersAndWriters) {
       }
       if (!store.put(name, make_sealed(name, 0, 500)).ok()) ++failed;
       const auto bytes = get_object(store, name, kMaxSize);
-      if (bytes.ok() ? !sealed_version(name, *bytes)
-                     : bytes.error().code != ErrorCode::not_found) {
+      if (bytes.ok() ? !sealed_version(name, *bytes) : bytes.error().code != ErrorCode::not_found) {
         ++failed;
       }
     }
