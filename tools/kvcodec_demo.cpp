@@ -259,6 +259,7 @@ int main(int argc, char** argv) {
   std::string role;
   sweep.args.text_tokens = 4096;
   sweep.args.question = "\n\nQuestion: In one sentence, what is this text about?\nAnswer:";
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--model", sweep.args.model, "GGUF model")->required();
   app.add_option("--text", sweep.args.text, "the text")->required();
   app.add_option("--text-tokens", sweep.args.text_tokens, "how much of it is the shared prefix")
@@ -266,6 +267,7 @@ int main(int argc, char** argv) {
   app.add_option("--question", sweep.args.question, "follows the text");
   app.add_option("--mbps", sweep.mbps, "bandwidths of the link, Mb/s: 25,50,100")
       ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--json", sweep.json_file, "write the figures to this file too");
