@@ -71,8 +71,8 @@ Status run_bench(const BenchArgs& args) {
   if (kv.geometry.tokens == 0) {
     return Error{ErrorCode::invalid_argument, args.in + ": holds no tokens"};
   }
-  Table table({"tier", "raw bytes", "bytes", "bits/value", "smaller", "encode MB/s",
-               "decode MB/s"});
+  Table table(
+      {"tier", "raw bytes", "bytes", "bits/value", "smaller", "encode MB/s", "decode MB/s"});
   json results = json::array();
   for (Tier tier : {Tier::exact, Tier::int8}) {
     KVCODEC_TRY(EncodeOptions options, args.encode.resolve(kv.geometry.shape.key_dim));

@@ -191,9 +191,9 @@ int run_verify(const std::vector<std::string>& paths, int threads, bool as_json)
         object.ok() ? verify_chunk(*object, options) : Status(std::move(object.error()));
     bad += !status.ok();
     const std::string why =
-        status.ok() ? "ok"
-                    : fmt::format("{}: {}", error_code_name(status.error().code),
-                                  status.error().message);
+        status.ok()
+            ? "ok"
+            : fmt::format("{}: {}", error_code_name(status.error().code), status.error().message);
     results.push_back({{"path", path}, {"ok", status.ok()}, {"message", why}});
     if (!as_json) fmt::print("{}: {}\n", path, why);
   }
@@ -217,8 +217,10 @@ void add_encode(CLI::App& app, Outcome& outcome) {
       ->capture_default_str();
   args->encode.add_to(*command);
   command->add_flag("--json", args->json, "figures as JSON");
-  command->footer("Example: kvcodec encode kv.safetensors -o kv.kvc --tier int8 --rope neox:500000");
-  command->callback([args, &outcome] { outcome.exit_code = exit_code(run_encode(*args), args->json); });
+  command->footer(
+      "Example: kvcodec encode kv.safetensors -o kv.kvc --tier int8 --rope neox:500000");
+  command->callback(
+      [args, &outcome] { outcome.exit_code = exit_code(run_encode(*args), args->json); });
 }
 
 void add_decode(CLI::App& app, Outcome& outcome) {
@@ -229,7 +231,8 @@ void add_decode(CLI::App& app, Outcome& outcome) {
   command->add_option("--threads", args->threads, "threads; 0: all cores")->capture_default_str();
   command->add_flag("--json", args->json, "figures as JSON");
   command->footer("Example: kvcodec decode kv.kvc -o kv.npy");
-  command->callback([args, &outcome] { outcome.exit_code = exit_code(run_decode(*args), args->json); });
+  command->callback(
+      [args, &outcome] { outcome.exit_code = exit_code(run_decode(*args), args->json); });
 }
 
 void add_info(CLI::App& app, Outcome& outcome) {

@@ -27,9 +27,9 @@ struct PublishArgs {
 Result<ModelPublish> publish_file(Store& store, const PublishArgs& args) {
   KVCODEC_TRY(const KvFile kv, read_kv_file(args.kv));
   if (kv.tokens.empty()) {
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: no tensor 'tokens' (I32 of [tokens]) names the token ids",
-                             args.kv)};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("{}: no tensor 'tokens' (I32 of [tokens]) names the token ids", args.kv)};
   }
   KVCODEC_TRY(const EncodeOptions options, args.encode.resolve(kv.geometry.shape.key_dim));
   NamespaceFields fields;
@@ -60,9 +60,8 @@ Status run_publish(const PublishArgs& args) {
     // The model's own rotation is used; --rope is for files that do not know theirs.
     KVCODEC_TRY(options, args.encode.resolve(UINT32_MAX));
   }
-  KVCODEC_TRY(const ModelPublish done, args.kv.empty()
-                                           ? publish_text(*store, args.model, options)
-                                           : publish_file(*store, args));
+  KVCODEC_TRY(const ModelPublish done, args.kv.empty() ? publish_text(*store, args.model, options)
+                                                       : publish_file(*store, args));
   const PublishReport& r = done.report;
   if (args.json) {
     print_json({{"namespace", to_hex(done.ns)},
@@ -77,10 +76,11 @@ Status run_publish(const PublishArgs& args) {
     return ok_status();
   }
   fmt::print("namespace {}\n", to_hex(done.ns));
-  fmt::print("{} chunks of {} tokens, {} new: {} -> {}; prefill {:.2f} s, encode {:.2f} s, "
-             "store {:.2f} s\n",
-             r.chunks, args.model.chunk_tokens, r.written, human_bytes(r.raw_bytes),
-             human_bytes(r.object_bytes), done.prefill_seconds, r.encode_seconds, r.store_seconds);
+  fmt::print(
+      "{} chunks of {} tokens, {} new: {} -> {}; prefill {:.2f} s, encode {:.2f} s, "
+      "store {:.2f} s\n",
+      r.chunks, args.model.chunk_tokens, r.written, human_bytes(r.raw_bytes),
+      human_bytes(r.object_bytes), done.prefill_seconds, r.encode_seconds, r.store_seconds);
   return ok_status();
 }
 
@@ -94,12 +94,9 @@ struct FetchArgs {
 };
 
 json fetch_json(const FetchReport& r) {
-  json value = {{"tokens_restored", r.tokens_restored},
-                {"chunks", r.chunks},
-                {"object_bytes", r.object_bytes},
-                {"transfer_seconds", r.transfer_seconds},
-                {"decode_seconds", r.decode_seconds},
-                {"seconds", r.seconds}};
+  json value = {{"tokens_restored", r.tokens_restored}, {"chunks", r.chunks},
+                {"object_bytes", r.object_bytes},       {"transfer_seconds", r.transfer_seconds},
+                {"decode_seconds", r.decode_seconds},   {"seconds", r.seconds}};
   if (r.stopped_by) {
     value["stopped_by"] = {{"error", error_code_name(r.stopped_by->code)},
                            {"message", r.stopped_by->message}};
@@ -108,9 +105,10 @@ json fetch_json(const FetchReport& r) {
 }
 
 void print_fetch(const FetchReport& r) {
-  fmt::print("{} tokens in {} chunks restored, {} in {:.2f} s (transfer {:.2f} s, decode {:.2f} s)\n",
-             r.tokens_restored, r.chunks, human_bytes(r.object_bytes), r.seconds,
-             r.transfer_seconds, r.decode_seconds);
+  fmt::print(
+      "{} tokens in {} chunks restored, {} in {:.2f} s (transfer {:.2f} s, decode {:.2f} s)\n",
+      r.tokens_restored, r.chunks, human_bytes(r.object_bytes), r.seconds, r.transfer_seconds,
+      r.decode_seconds);
   if (r.stopped_by) {
     fmt::print("stopped by {}: {}\n", error_code_name(r.stopped_by->code), r.stopped_by->message);
   }
@@ -166,9 +164,8 @@ Status run_fetch_file(Store& store, const FetchArgs& args) {
   KVCODEC_TRY(const uint32_t matched,
               match_prefix(store, ns, tokens, options.rendition, options.chunk_tokens));
   if (matched == 0) {
-    return Error{ErrorCode::not_found,
-                 fmt::format("no {} chunk of these {} tokens in namespace {}", options.rendition,
-                             tokens.size(), args.ns)};
+    return Error{ErrorCode::not_found, fmt::format("no {} chunk of these {} tokens in namespace {}",
+                                                   options.rendition, tokens.size(), args.ns)};
   }
   const auto first = chunk_key(ns, std::span(tokens).first(options.chunk_tokens));
   KVCODEC_TRY(const std::vector<std::byte> object,

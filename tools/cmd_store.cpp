@@ -47,9 +47,8 @@ Status run_ls(const LsArgs& args) {
   Table table({"namespace", "key", "rendition", "bytes", "last used"});
   for (const ObjectStat& object : objects) {
     bytes += object.bytes;
-    listed.push_back({{"name", object.name},
-                      {"bytes", object.bytes},
-                      {"idle_seconds", age_seconds(object)}});
+    listed.push_back(
+        {{"name", object.name}, {"bytes", object.bytes}, {"idle_seconds", age_seconds(object)}});
     std::vector<std::string> row = short_name(object.name);
     row.push_back(fmt::format("{}", object.bytes));
     row.push_back(human_age(age_seconds(object)));

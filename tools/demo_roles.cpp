@@ -40,9 +40,9 @@ Result<Request> open_request(const DemoArgs& args) {
   KVCODEC_TRY(std::vector<int32_t> tokens,
               engine.tokenize({reinterpret_cast<const char*>(text.data()), text.size()}));
   if (tokens.size() < args.text_tokens) {
-    return Error{ErrorCode::invalid_argument, fmt::format("{}: expected {} tokens, found {}",
-                                                          args.text, args.text_tokens,
-                                                          tokens.size())};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: expected {} tokens, found {}", args.text, args.text_tokens,
+                             tokens.size())};
   }
   tokens.resize(args.text_tokens);
   LlamaTokenizeOptions no_special;
@@ -56,8 +56,8 @@ Result<Request> open_request(const DemoArgs& args) {
 
 json publish_json(const PublishReport& report, uint64_t values) {
   return {{"bytes", report.object_bytes},
-          {"bits_per_value", 8.0 * static_cast<double>(report.object_bytes) /
-                                 static_cast<double>(values)},
+          {"bits_per_value",
+           8.0 * static_cast<double>(report.object_bytes) / static_cast<double>(values)},
           {"encode_seconds", report.encode_seconds},
           {"store_seconds", report.store_seconds}};
 }
@@ -80,9 +80,8 @@ Result<json> restore(const DemoArgs& args, Store& store, Request& request) {
   const auto limited =
       args.mbps > 0 ? limit_bandwidth(store, args.mbps * 1e6) : std::unique_ptr<Store>();
   KVCODEC_TRY(LlamaKv kv, request.engine.prepare_restore(request.shared));
-  KVCODEC_TRY(const FetchReport report,
-              fetch_by(args.method, limited ? *limited : store, request, kv.target(),
-                       args.threads));
+  KVCODEC_TRY(const FetchReport report, fetch_by(args.method, limited ? *limited : store, request,
+                                                 kv.target(), args.threads));
   KVCODEC_CHECK(request.engine.commit_restore(std::move(kv), report.tokens_restored));
   const double values = static_cast<double>(report.tokens_restored) *
                         static_cast<double>(request.engine.shape().token_bytes()) /
@@ -136,8 +135,8 @@ Result<Reference> read_reference(const std::string& path, size_t vocabulary) {
   KVCODEC_TRY(const std::vector<std::byte> bytes, read_file(path));
   const size_t step = 4 + 4 * vocabulary;
   if (bytes.empty() || bytes.size() % step != 0) {
-    return Error{ErrorCode::corrupt, fmt::format("{}: {} bytes are no multiple of {}", path,
-                                                 bytes.size(), step)};
+    return Error{ErrorCode::corrupt,
+                 fmt::format("{}: {} bytes are no multiple of {}", path, bytes.size(), step)};
   }
   Reference reference;
   for (size_t at = 0; at < bytes.size(); at += step) {

@@ -25,13 +25,26 @@ constexpr const char* kMethods[] = {"raw", "exact", "int8"};
 
 // Runs this program in another role and returns what it printed.
 Result<json> run_child(const std::string& role, const DemoArgs& args) {
-  std::vector<std::string> words = {"kvcodec_demo",  "--role",        role,
-                                    "--model",       args.model,      "--text",
-                                    args.text,       "--store",       args.store,
-                                    "--question",    args.question,   "--reference",
-                                    args.reference,  "--text-tokens", fmt::format("{}", args.text_tokens),
-                                    "--threads",     fmt::format("{}", args.threads),
-                                    "--method",      args.method,     "--mbps",
+  std::vector<std::string> words = {"kvcodec_demo",
+                                    "--role",
+                                    role,
+                                    "--model",
+                                    args.model,
+                                    "--text",
+                                    args.text,
+                                    "--store",
+                                    args.store,
+                                    "--question",
+                                    args.question,
+                                    "--reference",
+                                    args.reference,
+                                    "--text-tokens",
+                                    fmt::format("{}", args.text_tokens),
+                                    "--threads",
+                                    fmt::format("{}", args.threads),
+                                    "--method",
+                                    args.method,
+                                    "--mbps",
                                     fmt::format("{}", args.mbps)};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -59,7 +72,8 @@ Result<json> run_child(const std::string& role, const DemoArgs& args) {
   json result = json::parse(text, nullptr, false);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !result.is_object()) {
     const std::string why = result.is_object() ? result.value("message", text) : text;
-    return Error{ErrorCode::internal, fmt::format("demo: {} {} failed: {}", role, args.method, why)};
+    return Error{ErrorCode::internal,
+                 fmt::format("demo: {} {} failed: {}", role, args.method, why)};
   }
   return result;
 }
@@ -205,14 +219,14 @@ Status run_sweep(Sweep sweep) {
     }
   }
   const auto lines = crossovers(rows, sweep.mbps);
-  fmt::print("\nmodel     {}\nprocessor {}\nprompt    {} tokens: {} published in chunks of 256, {} computed\n"
-             "question  {}\nanswer    {}\n",
-             std::filesystem::path(args.model).filename().string(), processor(),
-             published["tokens"].get<uint32_t>() +
-                 rows.back().figures["computed_tokens"].get<uint32_t>(),
-             published["tokens"].get<uint32_t>(),
-             rows.back().figures["computed_tokens"].get<uint32_t>(), args.question,
-             json(prefill["answer"]).dump());
+  fmt::print(
+      "\nmodel     {}\nprocessor {}\nprompt    {} tokens: {} published in chunks of 256, {} "
+      "computed\n"
+      "question  {}\nanswer    {}\n",
+      std::filesystem::path(args.model).filename().string(), processor(),
+      published["tokens"].get<uint32_t>() + rows.back().figures["computed_tokens"].get<uint32_t>(),
+      published["tokens"].get<uint32_t>(), rows.back().figures["computed_tokens"].get<uint32_t>(),
+      args.question, json(prefill["answer"]).dump());
   print_table(rows);
   for (const std::string& line : lines) fmt::print("{}\n", line);
   if (!sweep.json_file.empty()) {
@@ -254,7 +268,8 @@ int run_role(const std::string& role, const DemoArgs& args) {
 
 int main(int argc, char** argv) {
   using namespace kvcodec::tools;
-  CLI::App app{"Answers a question about a long text from a KV cache that another process published"};
+  CLI::App app{
+      "Answers a question about a long text from a KV cache that another process published"};
   Sweep sweep;
   std::string role;
   sweep.args.text_tokens = 4096;

@@ -35,10 +35,10 @@ struct AnswerArgs {
 };
 struct Answer {
   FetchReport fetch;
-  uint32_t prompt_tokens = 0;      // text and prompt
-  uint32_t computed_tokens = 0;    // of them, not restored
-  double ttft_seconds = 0;         // model loaded and text tokenised -> first token known
-  std::vector<int32_t> tokens;     // greedy
+  uint32_t prompt_tokens = 0;    // text and prompt
+  uint32_t computed_tokens = 0;  // of them, not restored
+  double ttft_seconds = 0;       // model loaded and text tokenised -> first token known
+  std::vector<int32_t> tokens;   // greedy
   std::string text;
 };
 // Restores what the store has of text + prompt, computes the rest and answers greedily. A faulty

@@ -95,8 +95,7 @@ Result<Answer> fetch_and_answer(Store& store, const ModelArgs& args, const Answe
   if (matched > 0) {
     KVCODEC_TRY(LlamaKv kv, engine.prepare_restore(matched));
     KVCODEC_TRY(result.fetch, fetch_prefix(store, ns, tokens, kv.target(), fetch));
-    const Status committed =
-        engine.commit_restore(std::move(kv), result.fetch.tokens_restored);
+    const Status committed = engine.commit_restore(std::move(kv), result.fetch.tokens_restored);
     // Where the engine refuses the state, everything is recomputed: the answer stays right.
     if (!committed.ok()) result.fetch.stopped_by = committed.error();
     restored = engine.position();
@@ -111,8 +110,8 @@ Result<Answer> fetch_and_answer(Store& store, const ModelArgs& args, const Answe
   if (result.ttft_seconds == 0) result.ttft_seconds = seconds_since(start);
   KVCODEC_TRY(result.text, engine.detokenize(result.tokens));
   if (result.fetch.stopped_by && result.fetch.stopped_by->code == ErrorCode::corrupt) {
-    KVCODEC_CHECK(mend(store, engine, args, ns, std::span(tokens).first(matched),
-                       answer.rendition));
+    KVCODEC_CHECK(
+        mend(store, engine, args, ns, std::span(tokens).first(matched), answer.rendition));
   }
   return result;
 }

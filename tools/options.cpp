@@ -91,8 +91,9 @@ void StoreFlags::add_to(CLI::App& command) {
 
 void StoreFlags::add_bound_to(CLI::App& command) {
   command
-      .add_option("--max-bytes", max_bytes,
-                  "bound of the store; least recently used objects are evicted (512M, 20G); 0: none")
+      .add_option(
+          "--max-bytes", max_bytes,
+          "bound of the store; least recently used objects are evicted (512M, 20G); 0: none")
       ->capture_default_str();
 }
 

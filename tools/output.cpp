@@ -23,8 +23,8 @@ int report_error(const Error& error, bool json) {
 namespace {
 
 bool looks_like_number(const std::string& cell) {
-  return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' ||
-                           cell[0] == '+');
+  return !cell.empty() &&
+         (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '+');
 }
 
 }  // namespace

@@ -142,8 +142,7 @@ Status fill_joint_geometry(const std::string& path, const Tensor& kv, DType dtyp
 }
 
 Status read_tokens(const std::string& path, const Tensor& tokens, KvFile& file) {
-  if (tokens.type != "I32" || tokens.shape.size() != 1 ||
-      tokens.shape[0] != file.geometry.tokens) {
+  if (tokens.type != "I32" || tokens.shape.size() != 1 || tokens.shape[0] != file.geometry.tokens) {
     return error(ErrorCode::unsupported, "{}: expected tokens I32 [{}], found {} [{}]", path,
                  file.geometry.tokens, tokens.type, fmt::join(tokens.shape, ", "));
   }
@@ -304,16 +303,15 @@ Result<std::vector<std::byte>> npy_bytes(const std::string& path, const KvFile& 
                  "{}; use .safetensors",
                  path, dtype_name(shape.dtype), shape.key_dim, shape.value_dim);
   }
-  std::string header = fmt::format(
-      "{{'descr': '{}', 'fortran_order': False, 'shape': ({}, 2, {}, {}, {}), }}",
-      shape.dtype == DType::f16 ? "<f2" : "<f4", shape.layers, kv.geometry.tokens, shape.kv_heads,
-      shape.key_dim);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, 2, {}, {}, {}), }}",
+                  shape.dtype == DType::f16 ? "<f2" : "<f4", shape.layers, kv.geometry.tokens,
+                  shape.kv_heads, shape.key_dim);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');
   header += '\n';
   const auto length = static_cast<uint16_t>(header.size());
-  const std::string start = std::string("\x93NUMPY\x01\x00", 8) +
-                            static_cast<char>(length & 255) + static_cast<char>(length >> 8) +
-                            header;
+  const std::string start = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(length & 255) +
+                            static_cast<char>(length >> 8) + header;
   const auto start_bytes = std::as_bytes(std::span(start));
   std::vector<std::byte> bytes(start_bytes.begin(), start_bytes.end());
   for (uint32_t layer = 0; layer < shape.layers; ++layer) {

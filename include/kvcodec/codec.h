@@ -39,8 +39,8 @@ struct Limits {
 
 struct EncodeOptions {
   Tier tier = Tier::exact;
-  Rope rope;  // int8: keys are un-rotated by it; style none where it is unknown
-  uint32_t sink_tokens = 4;            // int8: positions below this are stored exactly
+  Rope rope;                 // int8: keys are un-rotated by it; style none where it is unknown
+  uint32_t sink_tokens = 4;  // int8: positions below this are stored exactly
   uint32_t max_picture_height = 2048;  // multiple of 8 in [144, 8192]
   int threads = 0;                     // 0: all cores
   bool verify = true;                  // decode the object again before it is returned
@@ -55,11 +55,11 @@ Result<std::vector<std::byte>> encode_chunk(const KvSource& source, TokenRange r
 // One stored picture or raw plane, for people and for range reads.
 struct PictureInfo {
   KvKind kind = KvKind::key;
-  uint32_t plane = 0;                    // exact: which bits; int8: 0
-  uint32_t first_row = 0, rows = 0;      // channels of the layout, over all layers
-  uint32_t width = 0, height = 0;        // samples, as stored
-  std::string coding;                    // "raw", "hevc", ...
-  uint64_t offset = 0, bytes = 0;        // in the object
+  uint32_t plane = 0;                // exact: which bits; int8: 0
+  uint32_t first_row = 0, rows = 0;  // channels of the layout, over all layers
+  uint32_t width = 0, height = 0;    // samples, as stored
+  std::string coding;                // "raw", "hevc", ...
+  uint64_t offset = 0, bytes = 0;    // in the object
 };
 
 struct ChunkInfo {
@@ -92,8 +92,8 @@ struct DecodeOptions {
 // Restores an object into tokens [first_token, first_token + chunk tokens) of `target`. Everything
 // is checked first: on any error nothing was written. corrupt for bytes that are wrong,
 // invalid_argument where the target's shape is not the object's. Thread-safe.
-Status decode_chunk(std::span<const std::byte> object, const KvTarget& target,
-                    uint32_t first_token, const DecodeOptions& options = {});
+Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, uint32_t first_token,
+                    const DecodeOptions& options = {});
 
 // All checks of decode_chunk, decoding included, into nothing.
 Status verify_chunk(std::span<const std::byte> object, const DecodeOptions& options = {});

@@ -29,8 +29,8 @@ Result<Digest> sha256_file(const std::string& path);
 // Everything that makes two caches incompatible. Two publishers whose fields are equal share
 // objects; any difference separates them.
 struct NamespaceFields {
-  std::string model;    // a name for people; part of the hash
-  Digest weights;       // of the weights' bytes
+  std::string model;  // a name for people; part of the hash
+  Digest weights;     // of the weights' bytes
   KvShape shape;
   Rope rope;
   uint32_t rank = 0, ranks = 1;  // tensor-parallel rank and their number

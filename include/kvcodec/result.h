@@ -70,8 +70,8 @@ inline Status ok_status() { return Status(std::monostate{}); }
   if (!tmp.ok()) return std::move(tmp.error()); \
   lhs = *std::move(tmp)
 // KVCODEC_CHECK(f()): returns f()'s error from the enclosing function, if there is one.
-#define KVCODEC_CHECK(expr)                                                      \
-  do {                                                                           \
-    if (auto kvcodec_status = (expr); !kvcodec_status.ok())                      \
-      return std::move(kvcodec_status.error());                                  \
+#define KVCODEC_CHECK(expr)                                 \
+  do {                                                      \
+    if (auto kvcodec_status = (expr); !kvcodec_status.ok()) \
+      return std::move(kvcodec_status.error());             \
   } while (0)

@@ -24,7 +24,7 @@ T load_le(const std::byte* from) {
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   void put(T value) {
     const size_t at = bytes_.size();
     bytes_.resize(at + sizeof value);

@@ -20,7 +20,9 @@ constexpr uint16_t kNamespaceFormatVersion = 1;
 
 class Sha256 {
  public:
-  Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
+  Sha256() : context_(EVP_MD_CTX_new()) {
+    EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
+  }
   void update(std::span<const std::byte> bytes) {
     EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
   }
@@ -43,7 +45,9 @@ void put_field(ByteWriter& to, std::span<const std::byte> field) {
   to.put_bytes(field);
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 }  // namespace
 
@@ -60,7 +64,9 @@ std::string to_hex(const Digest& digest) {
 
 Result<Digest> digest_from_hex(std::string_view hex) {
   Digest digest;
-  const auto nibble = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  const auto nibble = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
   bool good = hex.size() == 2 * digest.bytes.size();
   for (size_t i = 0; good && i < digest.bytes.size(); ++i) {
     const int high = nibble(hex[2 * i]), low = nibble(hex[2 * i + 1]);

@@ -124,9 +124,8 @@ Result<FetchReport> fetch_prefix(Store& store, const Digest& ns, std::span<const
   transfer.request_stop();
   transfer.join();
   if (options.stop.stop_requested() && report.chunks < keys.size() && !report.stopped_by) {
-    report.stopped_by =
-        make_error(ErrorCode::cancelled, "fetch: cancelled after {} of {} chunks", report.chunks,
-                   keys.size());
+    report.stopped_by = make_error(ErrorCode::cancelled, "fetch: cancelled after {} of {} chunks",
+                                   report.chunks, keys.size());
   }
   report.seconds = all.seconds();
   return report;

@@ -73,8 +73,9 @@ void split_planes(const std::byte* elements, size_t tokens, uint8_t centre, uint
                   std::byte* low) {
   constexpr uint32_t planes = low_bits / 8, rest = low_bits % 8;
   for (size_t i = 0; i < tokens; ++i)
-    samples[i] = kSymbolOrder.sample_of[static_cast<uint8_t>(
-        (rotated_at<Bits>(elements, i) >> low_bits) - centre)];
+    samples[i] =
+        kSymbolOrder
+            .sample_of[static_cast<uint8_t>((rotated_at<Bits>(elements, i) >> low_bits) - centre)];
   for (uint32_t plane = 0; plane < planes; ++plane) {
     std::byte* out = low + plane * tokens;
     for (size_t i = 0; i < tokens; ++i)

@@ -47,7 +47,8 @@ TEST_F(FetchFaults, EveryByteFlippedOfOneChunkIsRefused) {
 TEST_F(FetchFaults, TruncatedObjects) {
   const auto stat = store_->stat(name(3));
   ASSERT_TRUE(stat.ok());
-  for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{23}, stat->bytes / 2, stat->bytes - 1}) {
+  for (uint64_t bytes :
+       {uint64_t{0}, uint64_t{1}, uint64_t{23}, stat->bytes / 2, stat->bytes - 1}) {
     const FetchReport report = fetch(truncate_object(name(3), bytes));
     EXPECT_EQ(report.tokens_restored, 3 * kTestChunk);
     ASSERT_TRUE(report.stopped_by.has_value());
@@ -128,8 +129,7 @@ TEST_F(FetchFaults, PublishReportsWhatTheStoreSays) {
   for (StoreOp op : {StoreOp::stat, StoreOp::put}) {
     ASSERT_TRUE(store_->remove(name(1)).ok());
     FaultyStore faulty(*store_, fail_calls(op, ErrorCode::unavailable, 0, 1));
-    const auto report =
-        publish_prefix(faulty, namespace_, tokens_, source(), publish_options());
+    const auto report = publish_prefix(faulty, namespace_, tokens_, source(), publish_options());
     ASSERT_FALSE(report.ok());
     EXPECT_EQ(report.error().code, ErrorCode::unavailable);
     publish(*store_);
@@ -138,8 +138,7 @@ TEST_F(FetchFaults, PublishReportsWhatTheStoreSays) {
 
 TEST_F(FetchFaults, AnObjectEvictedMidwayIsPublishedAgain) {
   FaultyStore faulty(*store_, fail_calls(StoreOp::get, ErrorCode::not_found, 0, 1));
-  const auto report =
-      publish_prefix(faulty, namespace_, tokens_, source(), publish_options());
+  const auto report = publish_prefix(faulty, namespace_, tokens_, source(), publish_options());
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->written, 1u);
 }

@@ -24,11 +24,13 @@ class FetchFixture : public testing::Test {
     ASSERT_TRUE(opened.ok());
     store_ = *std::move(opened);
     std::mt19937 random(7);
-    for (uint32_t i = 0; i < kTokens; ++i) tokens_.push_back(static_cast<int32_t>(random() % 50000));
+    for (uint32_t i = 0; i < kTokens; ++i)
+      tokens_.push_back(static_cast<int32_t>(random() % 50000));
     geometry_ = KvGeometry::contiguous({2, 2, 8, 8, DType::f16}, kTokens);
     memory_.resize(geometry_.contiguous_bytes());
     for (size_t i = 0; i < memory_.size(); i += 2) {
-      const uint16_t half = static_cast<uint16_t>((random() % 2) << 15 | (0x3000 + random() % 0x1000));
+      const uint16_t half =
+          static_cast<uint16_t>((random() % 2) << 15 | (0x3000 + random() % 0x1000));
       std::memcpy(memory_.data() + i, &half, 2);
     }
     namespace_ = sha256(std::as_bytes(std::span("test")));
@@ -52,8 +54,7 @@ class FetchFixture : public testing::Test {
   }
 
   void publish(Store& store, Tier tier = Tier::exact) {
-    const auto report =
-        publish_prefix(store, namespace_, tokens_, source(), publish_options(tier));
+    const auto report = publish_prefix(store, namespace_, tokens_, source(), publish_options(tier));
     ASSERT_TRUE(report.ok()) << report.error().message;
   }
 

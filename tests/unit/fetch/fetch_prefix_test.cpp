@@ -11,8 +11,7 @@ class FetchPrefix : public FetchFixture {};
 TEST_F(FetchPrefix, RestoresWholeChunksAndNoMore) {
   publish(*store_);
   Target target = make_target();
-  const auto report =
-      fetch_prefix(*store_, namespace_, tokens_, target.target(), fetch_options());
+  const auto report = fetch_prefix(*store_, namespace_, tokens_, target.target(), fetch_options());
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_FALSE(report->stopped_by.has_value());
   EXPECT_EQ(report->tokens_restored, 5 * kTestChunk);
@@ -62,8 +61,7 @@ TEST_F(FetchPrefix, ShortOrEmptySequences) {
   Target target = make_target();
   for (size_t length : {size_t{0}, size_t{1}, size_t{kTestChunk - 1}}) {
     const std::span<const int32_t> few(tokens_.data(), length);
-    const auto published =
-        publish_prefix(*store_, namespace_, few, source(), publish_options());
+    const auto published = publish_prefix(*store_, namespace_, few, source(), publish_options());
     ASSERT_TRUE(published.ok());
     EXPECT_EQ(published->chunks, 0u);
     const auto report = fetch_prefix(*store_, namespace_, few, target.target(), fetch_options());
@@ -75,14 +73,12 @@ TEST_F(FetchPrefix, ShortOrEmptySequences) {
 }
 
 TEST_F(FetchPrefix, PublishLeavesPresentChunksAlone) {
-  const auto first =
-      publish_prefix(*store_, namespace_, tokens_, source(), publish_options());
+  const auto first = publish_prefix(*store_, namespace_, tokens_, source(), publish_options());
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(first->written, 5u);
   EXPECT_EQ(first->raw_bytes, 5 * kTestChunk * geometry_.shape.token_bytes());
   ASSERT_TRUE(store_->remove(name(2)).ok());
-  const auto second =
-      publish_prefix(*store_, namespace_, tokens_, source(), publish_options());
+  const auto second = publish_prefix(*store_, namespace_, tokens_, source(), publish_options());
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(second->written, 1u);
   EXPECT_EQ(second->object_bytes, first->object_bytes);
@@ -103,13 +99,11 @@ TEST_F(FetchPrefix, PublishReplacesWhatIsNoChunk) {
   ASSERT_TRUE(cut.ok());
   cut->pop_back();
   ASSERT_TRUE(store_->put(name(4), *cut).ok());
-  const auto report =
-      publish_prefix(*store_, namespace_, tokens_, source(), publish_options());
+  const auto report = publish_prefix(*store_, namespace_, tokens_, source(), publish_options());
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->written, 4u);
   Target target = make_target();
-  const auto fetched =
-      fetch_prefix(*store_, namespace_, tokens_, target.target(), fetch_options());
+  const auto fetched = fetch_prefix(*store_, namespace_, tokens_, target.target(), fetch_options());
   EXPECT_EQ(fetched->tokens_restored, 5 * kTestChunk);
   expect_restored(target, 5 * kTestChunk);
 }
@@ -185,8 +179,7 @@ TEST_F(FetchPrefix, WrongCallsAreErrors) {
       invalid(fetch_prefix(*store_, namespace_, tokens_, target.target(), fetch_options())));
   Target small = make_target();
   small.memory.pop_back();
-  EXPECT_TRUE(
-      invalid(fetch_prefix(*store_, namespace_, tokens_, small.target(), fetch_options())));
+  EXPECT_TRUE(invalid(fetch_prefix(*store_, namespace_, tokens_, small.target(), fetch_options())));
   EXPECT_TRUE(invalid(
       fetch_prefix(*store_, namespace_, tokens_, {target.memory, nullptr}, fetch_options())));
   PublishOptions publish = publish_options();
@@ -194,8 +187,8 @@ TEST_F(FetchPrefix, WrongCallsAreErrors) {
   EXPECT_TRUE(invalid(publish_prefix(*store_, namespace_, tokens_, source(), publish)));
   KvGeometry half = geometry_;
   half.tokens = kTestChunk;
-  EXPECT_TRUE(invalid(
-      publish_prefix(*store_, namespace_, tokens_, {memory_, &half}, publish_options())));
+  EXPECT_TRUE(
+      invalid(publish_prefix(*store_, namespace_, tokens_, {memory_, &half}, publish_options())));
   EXPECT_TRUE(invalid(match_prefix(*store_, namespace_, tokens_, "exact", 0)));
 }
 

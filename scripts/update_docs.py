@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the result tables of the documents from bench/results/*.json.
+
+A document marks a table's place with `<!-- table: NAME -->` and `<!-- end -->`; NAME is a function
+below. Usage: update_docs.py [--check]: with --check, fails where a document is out of date.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOCUMENTS = ["README.md", "docs/benchmarks.md"]
+
+
+def load(name):
+    return json.loads((ROOT / "bench" / "results" / f"{name}.json").read_text())
+
+
+def table(heading, rows):
+    """A Markdown table; columns of numbers are aligned right."""
+    numeric = [all(re.match(r"^[-+0-9.]", row[c]) for row in rows) for c in range(len(heading))]
+    widths = [max(len(row[c]) for row in [heading, *rows]) for c in range(len(heading))]
+
+    def line(cells):
+        return "| " + " | ".join(c.rjust(w) if n else c.ljust(w) for c, w, n in zip(cells, widths, numeric)) + " |"
+
+    rule = "|" + "|".join("-" * (w + 1) + ":" if n else "-" * (w + 2) for w, n in zip(widths, numeric)) + "|"
+    return "\n".join([line(heading), rule, *map(line, rows)])
+
+
+def source(result):
+    """One line that says where, when and how."""
+    hardware = result["hardware"]
+    return f"{hardware['processor']}, {hardware['cores']} cores, {result['date']}: `{result['command']}`"
+
+
+def demo():
+    result = load("demo")
+    names = {"prefill": "full prefill", "raw": "raw fetch"}
+    rows = []
+    for r in result["results"]:
+        if r["method"] == "prefill":
+            same = "reference"
+        elif r["logits_identical"]:
+            same = "yes, bit for bit"
+        else:
+            same = "yes" if r["same_continuation"] else f"{100 * r['agreement']:.0f} %"
+        rows.append([
+            f"{r['mbps']:g}" if "mbps" in r else "-",
+            names.get(r["method"], r["method"]),
+            f"{r['bytes'] / 1e6:.1f}" if "bytes" in r else "-",
+            f"{r['bits_per_value']:.2f}" if "bits_per_value" in r else "-",
+            f"{r['ttft_seconds']:.2f}",
+            f"{r['speedup_over_prefill']:.2f}x" if "mbps" in r else "-",
+            f"{r['speedup_over_raw']:.2f}x" if "mbps" in r else "-",
+            same,
+            f"{r['kl']:.5f}" if "kl" in r else "-",
+        ])
+    heading = ["link Mb/s", "method", "MB", "bits/value", "TTFT s", "vs prefill", "vs raw", "same 32 tokens", "KL"]
+    notes = "\n".join(f"- {line}" for line in result["crossovers"])
+    return f"{table(heading, rows)}\n\n{notes}\n\n{result['model']}; {source(result)}"
+
+
+def hevc():
+    result = load("hevc")
+    rows = []
+    for p in result["planes"]:
+        x265 = p["x265_superfast"]
+        speeds = p["encode_mb_per_second"]
+        best = max(speeds, key=speeds.get)
+        rows.append([
+            p["name"].replace("_160x192.raw x 10", "").replace("_", " "),
+            f"{p['entropy']:.3f}",
+            f"{p['bits']:.3f}",
+            f"{p['bits'] / p['entropy']:.3f}",
+            f"{x265['bits'] / p['entropy']:.3f}" if x265 else "-",
+            f"{speeds['reference']:.1f}",
+            f"{speeds[best]:.1f} ({best})",
+            f"{speeds[best] / x265['encode_mb_per_second']:.0f}x" if x265 else "-",
+            f"{p['decode_mb_per_second']:.1f}",
+        ])
+    heading = ["plane", "entropy", "bits", "ratio", "x265 ratio", "reference MB/s", "best MB/s", "over x265",
+               "libavcodec MB/s"]
+    return f"{table(heading, rows)}\n\n{source(result)}"
+
+
+def codec():
+    result = load("codec")
+    rows = []
+    for r in result["rows"]:
+        if r["table"] != "tiers" or "bits_per_value" not in r:
+            continue
+        rows.append([
+            r["row"],
+            f"{r['bits_per_value']:.3f}",
+            f"{r['key_bits']:.3f}",
+            f"{r['value_bits']:.3f}",
+            f"{r['relative_error']:.4f}",
+            f"{r['encode_mb_s']:.1f}",
+            f"{r['decode_mb_s']:.1f}",
+        ])
+    heading = ["tier", "bits/value", "keys", "values", "relative error", "encode MB/s", "decode MB/s"]
+    return f"{table(heading, rows)}\n\nMB/s of uncompressed KV. {source(result)}"
+
+
+def main():
+    check = "--check" in sys.argv[1:]
+    stale = []
+    for name in DOCUMENTS:
+        path = ROOT / name
+        if not path.exists():
+            continue
+        text = path.read_text()
+
+        def fill(match):
+            return f"{match[1]}\n{globals()[match[2]]()}\n{match[3]}"
+
+        new = re.sub(r"(<!-- table: (\w+) -->)\n.*?(<!-- end -->)", fill, text, flags=re.S)
+        if new != text:
+            stale.append(name)
+            if not check:
+                path.write_text(new)
+    for name in stale:
+        print(f"{name}: {'out of date: run scripts/update_docs.py' if check else 'updated'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
