@@ -226,7 +226,7 @@ Status run_sweep(Sweep sweep) {
       std::filesystem::path(args.model).filename().string(), processor(),
       published["tokens"].get<uint32_t>() + rows.back().figures["computed_tokens"].get<uint32_t>(),
       published["tokens"].get<uint32_t>(), rows.back().figures["computed_tokens"].get<uint32_t>(),
-      args.question, json(prefill["answer"]).dump());
+      json(args.question).dump(), prefill["answer"].dump());
   print_table(rows);
   for (const std::string& line : lines) fmt::print("{}\n", line);
   if (!sweep.json_file.empty()) {
