@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -17,8 +19,15 @@ int resolve_threads(int threads) {
 void parallel_for(size_t n, int threads, const std::function<void(size_t, int)>& body) {
   const size_t workers = std::min(n, static_cast<size_t>(resolve_threads(threads)));
   std::atomic<size_t> next{0};
+  std::exception_ptr thrown;
+  std::once_flag once;
   auto run = [&](int worker) {
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, worker);
+    try {
+      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, worker);
+    } catch (...) {
+      std::call_once(once, [&] { thrown = std::current_exception(); });
+      next = n;  // nothing more is begun
+    }
   };
   std::vector<std::jthread> others;
   try {
@@ -27,6 +36,8 @@ void parallel_for(size_t n, int threads, const std::function<void(size_t, int)>&
     // The system gives no more threads; those there are do all the work.
   }
   if (n > 0) run(0);
+  others.clear();  // joins
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace kvcodec

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <set>
 #include <thread>
 #include <vector>
@@ -67,6 +68,21 @@ TEST(ParallelFor, OneThreadMeansTheCallerInOrder) {
   });
   for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i);
   EXPECT_EQ(order.size(), 20u);
+}
+
+TEST(ParallelFor, GivesTheCallerWhatABodyThrows) {
+  for (int threads : {1, 3}) {
+    std::atomic<int> calls{0};
+    EXPECT_THROW(parallel_for(1000, threads,
+                              [&](size_t i, int) {
+                                ++calls;
+                                if (i == 5) throw std::bad_alloc();
+                              }),
+                 std::bad_alloc);
+    if (threads == 1) {
+      EXPECT_EQ(calls, 6) << "nothing more was begun";
+    }
+  }
 }
 
 TEST(ParallelFor, Nests) {
