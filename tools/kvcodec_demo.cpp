@@ -47,6 +47,7 @@ Result<json> run_child(const std::string& role, const DemoArgs& args) {
                                     "--mbps",
                                     fmt::format("{}", args.mbps)};
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   int out[2];

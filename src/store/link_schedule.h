@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <mutex>
 
@@ -20,8 +21,8 @@ class LinkSchedule {
   // Reserves the link for the next `bytes` of a transfer that began at `begin`; returns when they
   // have crossed. The link idles only where nobody who had begun wanted it.
   Clock::time_point reserve(Clock::time_point begin, uint64_t bytes) {
-    const auto need = std::chrono::nanoseconds(
-        static_cast<int64_t>(ns_per_byte_ * static_cast<double>(bytes) + 0.5));
+    const auto need =
+        std::chrono::nanoseconds(std::llround(ns_per_byte_ * static_cast<double>(bytes)));
     const std::lock_guard guard(mutex_);
     free_at_ = std::max(free_at_, begin) + need;
     return free_at_;
