@@ -48,7 +48,8 @@ void run(std::vector<uint8_t> bytes, int mutations, uint32_t seed) {
 
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Not inlined: GCC would take malloc and operator delete for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   if (bytes > kMaxAllocation) {
     std::fprintf(stderr, "allocation of %zu bytes\n", bytes);
     std::abort();
@@ -56,8 +57,8 @@ void* operator new(size_t bytes) {
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
   std::abort();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 int main(int argc, char** argv) {
   int mutations = 0;

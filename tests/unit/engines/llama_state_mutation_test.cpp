@@ -16,15 +16,16 @@
 // The largest single allocation of this process, to show that claims are refused before memory is
 // taken for them.
 static std::atomic<size_t> largest_allocation{0};
-void* operator new(size_t bytes) {
+// Not inlined: GCC would take malloc and operator delete for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace kvcodec {
 namespace {

@@ -15,13 +15,14 @@ namespace {
 thread_local size_t allocated_bytes = 0;  // by operator new, ever
 }
 
-void* operator new(size_t bytes) {
+// Not inlined: GCC would take malloc and operator delete for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   allocated_bytes += bytes;
   if (void* memory = std::malloc(bytes)) return memory;
   std::abort();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace kvcodec::format {
 namespace {
