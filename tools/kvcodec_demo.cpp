@@ -148,8 +148,10 @@ std::vector<std::string> crossovers(const std::vector<Row>& rows, std::vector<do
     if (lines.empty() || lines.back().find(a) == std::string::npos ||
         lines.back().find(b) == std::string::npos) {
       const bool first = ttft_of(rows, a, mbps.front()) < ttft_b(mbps.front());
-      lines.push_back(fmt::format("{} is ahead of {} from {:g} to {:g} Mb/s", first ? a : b,
-                                  first ? b : a, mbps.front(), mbps.back()));
+      const std::string where =
+          mbps.size() == 1 ? fmt::format("at {:g} Mb/s", mbps.front())
+                           : fmt::format("from {:g} to {:g} Mb/s", mbps.front(), mbps.back());
+      lines.push_back(fmt::format("{} is ahead of {} {}", first ? a : b, first ? b : a, where));
     }
   };
   for (const char* method : kMethods) {
