@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "clock.h"
 #include "commands.h"
 #include "options.h"
 #include "output.h"
@@ -15,7 +15,6 @@ namespace kvcodec::tools {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 struct BenchArgs {
   std::string in;
@@ -24,10 +23,6 @@ struct BenchArgs {
   int repeat = 3;
   bool json = false;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct Figures {
   uint64_t raw_bytes = 0, object_bytes = 0;
@@ -115,10 +110,8 @@ void add_bench(CLI::App& app, Outcome& outcome) {
       ->check(CLI::Range(1, 1000));
   command->add_flag("--json", args->json, "as JSON");
   command->footer("Example: kvcodec bench kv.safetensors --rope neox:500000 --threads 1");
-  command->callback([args, &outcome] {
-    const Status done = run_bench(*args);
-    outcome.exit_code = done.ok() ? 0 : report_error(done.error(), args->json);
-  });
+  command->callback(
+      [args, &outcome] { outcome.exit_code = exit_code(run_bench(*args), args->json); });
 }
 
 }  // namespace kvcodec::tools

@@ -2,8 +2,7 @@
 // encode, decode, info, verify: chunks as files.
 #include <fmt/format.h>
 
-#include <chrono>
-
+#include "clock.h"
 #include "commands.h"
 #include "kvcodec/store.h"
 #include "options.h"
@@ -15,11 +14,6 @@ namespace kvcodec::tools {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 json rope_json(const Rope& rope) {
   static constexpr const char* kStyles[] = {"none", "interleaved", "neox"};
@@ -199,10 +193,6 @@ int run_verify(const std::vector<std::string>& paths, int threads, bool as_json)
   }
   if (as_json) print_json({{"checked", paths.size()}, {"bad", bad}, {"results", results}});
   return bad == 0 ? 0 : kCheckFailedExit;
-}
-
-int exit_code(const Status& status, bool as_json) {
-  return status.ok() ? 0 : report_error(status.error(), as_json);
 }
 
 }  // namespace

@@ -203,10 +203,6 @@ Status run_fetch(const FetchArgs& args) {
   return by_model ? run_answer(link, args) : run_fetch_file(link, args);
 }
 
-int exit_code(const Status& status, bool as_json) {
-  return status.ok() ? 0 : report_error(status.error(), as_json);
-}
-
 void add_model_options(CLI::App& command, ModelArgs& args) {
   command.add_option("--model", args.model, "GGUF model");
   command.add_option("--text", args.text, "file with the shared prefix");

@@ -119,10 +119,6 @@ Status run_gc(const GcArgs& args) {
   return ok_status();
 }
 
-int exit_code(const Status& status, bool as_json) {
-  return status.ok() ? 0 : report_error(status.error(), as_json);
-}
-
 }  // namespace
 
 void add_ls(CLI::App& app, Outcome& outcome) {

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
 
+#include "clock.h"
 #include "demo.h"
 #include "kvcodec/llama.h"
 #include "output.h"
@@ -17,11 +17,6 @@ namespace kvcodec::tools {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The engine, the prompt and how much of it is shared: equal in every process.
 struct Request {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <chrono>
 
+#include "clock.h"
 #include "kvcodec/llama.h"
 #include "model.h"
 #include "output.h"
@@ -9,12 +9,6 @@
 namespace kvcodec::tools {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Result<std::string> read_text(const std::string& path) {
   KVCODEC_TRY(const std::vector<std::byte> bytes, read_file(path));

@@ -20,6 +20,10 @@ int report_error(const Error& error, bool json) {
   return kErrorExit + static_cast<int>(error.code);
 }
 
+int exit_code(const Status& status, bool json) {
+  return status.ok() ? 0 : report_error(status.error(), json);
+}
+
 namespace {
 
 bool looks_like_number(const std::string& cell) {

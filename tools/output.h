@@ -21,6 +21,8 @@ inline constexpr int kErrorExit = 10;
 
 // Prints the error to stderr, as JSON to stdout too where asked, and returns its exit code.
 int report_error(const Error& error, bool json);
+// 0, or that of the error, reported.
+int exit_code(const Status& status, bool json);
 
 // Rows of cells, columns padded to align; the first row is the heading. Cells that look like
 // numbers are right-aligned.

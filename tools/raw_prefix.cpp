@@ -3,18 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
+
+#include "clock.h"
 
 namespace kvcodec::tools {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Calls visit(bytes within the chunk's contiguous form, bytes within the geometry, length) for
 // every head row of tokens [first, first + count).
