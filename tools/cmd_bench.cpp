@@ -70,7 +70,8 @@ Status run_bench(const BenchArgs& args) {
   Table table(
       {"tier", "raw bytes", "bytes", "bits/value", "smaller", "encode MB/s", "decode MB/s"});
   json results = json::array();
-  KVCODEC_TRY(const auto profile, args.encode.profile.load());
+  KVCODEC_TRY(const Rope rope, parse_rope(args.encode.rope, kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const auto profile, args.encode.profile.load(&kv.geometry.shape, rope));
   std::vector<Tier> tiers = {Tier::exact, Tier::int8};
   if (profile != nullptr)
     tiers.insert(tiers.end(), std::begin(kCalibratedTiers), std::end(kCalibratedTiers));

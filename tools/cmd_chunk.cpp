@@ -132,7 +132,8 @@ struct EncodeArgs {
 
 Status run_encode(const EncodeArgs& args) {
   KVCODEC_TRY(const KvFile kv, read_kv_file(args.in));
-  KVCODEC_TRY(const auto profile, args.encode.profile.load());
+  KVCODEC_TRY(const Rope rope, parse_rope(args.encode.rope, kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const auto profile, args.encode.profile.load(&kv.geometry.shape, rope));
   KVCODEC_TRY(const EncodeOptions options,
               args.encode.resolve(kv.geometry.shape.key_dim, profile.get()));
   const auto start = Clock::now();
@@ -173,7 +174,7 @@ Status run_decode(const DecodeArgs& args) {
   kv.memory.resize(kv.geometry.contiguous_bytes());
   kv.metadata["namespace"] = to_hex(info.id.ns);
   kv.metadata["first_token"] = std::to_string(args.position.value_or(info.id.first_token));
-  KVCODEC_TRY(const auto profile, args.profile.load());
+  KVCODEC_TRY(const auto profile, args.profile.load(&info.shape, info.rope));
   DecodeOptions options;
   options.profile = profile.get();
   options.position = args.position;

@@ -31,7 +31,8 @@ Result<ModelPublish> publish_file(Store& store, const PublishArgs& args) {
         ErrorCode::invalid_argument,
         fmt::format("{}: no tensor 'tokens' (I32 of [tokens]) names the token ids", args.kv)};
   }
-  KVCODEC_TRY(const auto profile, args.encode.profile.load());
+  KVCODEC_TRY(const Rope rope, parse_rope(args.encode.rope, kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const auto profile, args.encode.profile.load(&kv.geometry.shape, rope));
   KVCODEC_TRY(const EncodeOptions options,
               args.encode.resolve(kv.geometry.shape.key_dim, profile.get()));
   NamespaceFields fields;

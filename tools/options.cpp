@@ -71,14 +71,20 @@ Result<std::string> complete_rendition(const std::string& text, const Profile* p
 }
 
 void ProfileFlag::add_to(CLI::App& command) {
-  command.add_option(
-      "--profile", path,
-      "high, balanced, small: the model's profile (.safetensors), by kvcodec calibrate");
+  command.add_option("--profile", path,
+                     "high, balanced, small: the model's profile (.safetensors), by kvcodec "
+                     "calibrate, or identity");
 }
 
-Result<std::shared_ptr<const Profile>> ProfileFlag::load() const {
+Result<std::shared_ptr<const Profile>> ProfileFlag::load(const KvShape* shape,
+                                                         const Rope& rope) const {
   if (path.empty()) return std::shared_ptr<const Profile>{};
-  KVCODEC_TRY(Profile loaded, Profile::load(path));
+  if (path == "identity" && shape == nullptr) {
+    return Error{ErrorCode::invalid_argument,
+                 "--profile identity is for cache files; with a model, name its profile"};
+  }
+  KVCODEC_TRY(Profile loaded,
+              path == "identity" ? Profile::identity(*shape, rope) : Profile::load(path));
   return std::shared_ptr<const Profile>(std::make_shared<Profile>(std::move(loaded)));
 }
 

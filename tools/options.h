@@ -15,8 +15,9 @@ namespace kvcodec::tools {
 struct ProfileFlag {
   std::string path;
   void add_to(CLI::App& command);
-  // Nothing where no profile was named.
-  Result<std::shared_ptr<const Profile>> load() const;
+  // Nothing where no profile was named. "identity" needs the model's shape.
+  Result<std::shared_ptr<const Profile>> load(const KvShape* shape = nullptr,
+                                              const Rope& rope = {}) const;
 };
 
 struct EncodeFlags {

@@ -70,7 +70,10 @@ Status check_profile(const format::Header& header, const Profile& profile) {
                       expected, found);
   };
   if (!profile.check_shape(header.shape).ok()) return wrong("shape", "the profile's", "another");
+  if (profile.is_identity() != (header.basis == format::Basis::identity))
+    return wrong("basis", "the profile's", "another");
   if (header.rope != profile.rope()) return wrong("rope", "the profile's", "another");
+  if (profile.is_identity()) return ok_status();
   if (header.groups.size() != profile.groups().size())
     return wrong("groups", profile.groups().size(), header.groups.size());
   for (size_t g = 0; g < header.groups.size(); ++g) {
@@ -135,7 +138,7 @@ Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::
     KVCODEC_CHECK(check_profile(header, *options.profile));
   std::vector<GroupPlan> groups = plan_groups(header);
   std::vector<Panel> panels;
-  if (is_calibrated(header.tier)) panels = plan_panels(groups.size(), header.tokens);
+  if (header.has_basis()) panels = plan_panels(groups.size(), header.tokens);
   std::vector<PictureContent> contents(header.pictures.size());
   KVCODEC_CHECK(load_pictures(header, object, threads, contents));
   const Rope rope = header.tier == Tier::exact ? Rope{} : header.rope;
@@ -169,7 +172,7 @@ std::vector<std::byte> restore_unit(const DecodedChunk& chunk, size_t unit) {
                               tokens.count * dtype_bytes(header.shape.dtype));
   if (header.tier == Tier::exact) {
     merge_group(plan, header, chunk.contents, rows.data());
-  } else if (header.tier == Tier::int8) {
+  } else if (header.has_layer_steps()) {
     dequantise_group(plan, header, chunk.turns, chunk.contents, rows.data());
   } else {
     const CalibratedContext context{*chunk.profile, header, chunk.groups, chunk.turns};
@@ -184,7 +187,7 @@ Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, u
   KVCODEC_TRY(format::Header header, read_whole(object, options));
   KVCODEC_CHECK(check_target(header, target, first_token));
   if (options.position) KVCODEC_CHECK(check_position(header, *options.position));
-  if (is_calibrated(header.tier) && options.profile == nullptr) {
+  if (header.has_basis() && options.profile == nullptr) {
     return make_error(ErrorCode::invalid_argument,
                       "the object is of tier {} and needs profile {}, none was given",
                       tier_name(header.tier), to_hex(header.profile));

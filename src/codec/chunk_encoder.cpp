@@ -31,11 +31,12 @@ class ChunkEncoder {
         groups_(plan_groups(header_)),
         contents_(header_.pictures.size()),
         escapes_(groups_.size()),
-        turns_(header_.tier == Tier::int8 ? header_.rope : Rope{}, header_.id.first_token,
+        turns_(header_.has_layer_steps() ? header_.rope : Rope{}, header_.id.first_token,
                header_.tokens) {}
 
   Result<std::vector<std::byte>> encode() {
     KVCODEC_CHECK(fill_pictures());
+    if (is_calibrated(header_.tier)) measure();
     KVCODEC_TRY(std::vector<std::byte> object, write_object(header_, contents_, options_.threads));
     if (options_.verify) KVCODEC_CHECK(verify(object));
     return object;
@@ -63,6 +64,17 @@ class ChunkEncoder {
     for (auto& escapes : escapes_)
       header_.escapes.insert(header_.escapes.end(), escapes.begin(), escapes.end());
     return ok_status();
+  }
+
+  // What quantising did to each group.
+  void measure() {
+    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+      const GroupPlan& plan = groups_[i];
+      const std::vector<std::byte> exact = gather(plan);
+      std::vector<std::byte> restored(exact.size());
+      dequantise_group(plan, header_, turns_, contents_, restored.data());
+      measure_rows(plan, exact.data(), restored.data(), turns_, header_, header_.groups[i]);
+    });
   }
 
   // Decodes the object as a reader would, and compares with the source.
@@ -151,7 +163,14 @@ Result<std::vector<std::byte>> encode_chunk_tuned(const KvSource& source, TokenR
                                                   const ChunkId& id, const EncodeOptions& options,
                                                   const EncoderTuning& tuning) {
   KVCODEC_CHECK(check_request(source, range, id, options));
-  if (is_calibrated(options.tier)) return encode_calibrated(source, range, id, options);
+  if (is_calibrated(options.tier)) {
+    if (!options.profile->is_identity()) return encode_calibrated(source, range, id, options);
+    // Layer by layer as in tier int8, with steps of so many root mean squares.
+    EncoderTuning coarser = tuning;
+    coarser.step_rule = {0, 1 / options.profile->tier(options.tier).step};
+    format::Header header = start_header(source.geometry->shape, range.count, id, options, coarser);
+    return ChunkEncoder(source, range, options, coarser, std::move(header)).encode();
+  }
   format::Header header = start_header(source.geometry->shape, range.count, id, options, tuning);
   return ChunkEncoder(source, range, options, tuning, std::move(header)).encode();
 }

@@ -40,7 +40,7 @@ std::vector<GroupPlan> plan_layer_groups(const format::Header& header) {
 
 std::vector<GroupPlan> plan_groups(const format::Header& header) {
   std::vector<GroupPlan> plans =
-      is_calibrated(header.tier) ? plan_basis_groups(header) : plan_layer_groups(header);
+      header.has_basis() ? plan_basis_groups(header) : plan_layer_groups(header);
   // Pictures are in the order of kinds and rows too, so that one pass finds each its group.
   size_t group = 0;
   for (size_t i = 0; i < header.pictures.size(); ++i) {

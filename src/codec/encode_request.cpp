@@ -73,6 +73,21 @@ format::BasisGroup start_group(const ProfileGroup& from) {
   return group;
 }
 
+void start_identity_groups(format::Header& header) {
+  for (KvKind kind : kKvKinds) {
+    const uint32_t channels = header.shape.channels(kind);
+    for (const format::RowGroup& rows :
+         format::row_groups(header.shape, kind, header.max_picture_height)) {
+      format::BasisGroup group;
+      group.kind = kind;
+      group.first_layer = rows.first_row / channels;
+      group.layers = rows.rows / channels;
+      group.components = group.live_rows = rows.rows;
+      header.groups.push_back(group);
+    }
+  }
+}
+
 }  // namespace
 
 Status check_request(const KvSource& source, TokenRange range, const ChunkId& id,
@@ -114,9 +129,13 @@ format::Header start_header(const KvShape& shape, uint32_t tokens, const ChunkId
   if (is_calibrated(header.tier)) {
     header.profile = options.profile->digest();
     header.rope = options.profile->rope();
-    for (const ProfileGroup& group : options.profile->groups())
-      header.groups.push_back(start_group(group));
-    return header;  // the pictures follow from the codes
+    if (!options.profile->is_identity()) {
+      for (const ProfileGroup& group : options.profile->groups())
+        header.groups.push_back(start_group(group));
+      return header;  // the pictures follow from the codes
+    }
+    header.basis = format::Basis::identity;
+    start_identity_groups(header);
   }
   for (KvKind kind : kKvKinds) {
     const auto i = static_cast<size_t>(kind);
@@ -125,7 +144,7 @@ format::Header start_header(const KvShape& shape, uint32_t tokens, const ChunkId
     if (rows == 0) continue;
     if (header.tier == Tier::exact && shape.dtype == DType::f16)
       header.symbol_mantissa_bits[i] = tuning.symbol_mantissa_bits[i];
-    if (header.tier == Tier::int8) {
+    if (header.has_layer_steps()) {
       header.steps[i].resize(shape.layers);
       header.row_offsets[i].resize(rows);
     }

@@ -98,6 +98,8 @@ struct Header {
   bool has_row_keys() const { return !is_calibrated(tier) || basis == Basis::identity; }
   // Whether layers have steps, and rows offsets.
   bool has_layer_steps() const { return tier != Tier::exact && has_row_keys(); }
+  // Whether rows are components of a profile's basis.
+  bool has_basis() const { return !has_row_keys(); }
 };
 
 // The header's bytes. Requires a header that read_header would accept, offsets apart:

@@ -77,6 +77,7 @@ class HeaderReader {
   Status check_sizes();
   Status check_picture_count();
   Status read_groups();
+  Status check_identity_groups();
   Status read_group(uint32_t index, uint32_t (&layer)[2]);
   struct RowRange {
     KvKind kind;
@@ -237,7 +238,24 @@ Status HeaderReader::read_groups() {
           fmt::format("{} layers", end));
     }
   }
+  if (header_.basis == Basis::identity) KVCODEC_CHECK(check_identity_groups());
   return check_picture_count();
+}
+
+// Layers without a basis are grouped as those of version 1.
+Status HeaderReader::check_identity_groups() {
+  size_t index = 0;
+  for (KvKind kind : kKvKinds) {
+    const uint32_t channels = header_.shape.channels(kind);
+    for (const RowGroup& rows : row_groups(header_.shape, kind, header_.max_picture_height)) {
+      if (index == header_.groups.size() || header_.groups[index].layers != rows.rows / channels) {
+        return bad_field(fmt::format("groups[{}].layers", index), kGroupCountAt,
+                         fmt::format("{}, as the layout has them", rows.rows / channels), "others");
+      }
+      ++index;
+    }
+  }
+  return ok_status();
 }
 
 // layer: where the next group of each kind must begin.
@@ -274,13 +292,14 @@ Status HeaderReader::read_group(uint32_t index, uint32_t (&layer)[2]) {
   const bool identity = header_.basis == Basis::identity;
   if (group.components < (identity ? channels : 1) || group.components > channels)
     return bad("components", 12, range_text(identity ? channels : 1, channels), group.components);
-  if (group.live_rows > group.components)
-    return bad("live_rows", 16, range_text(0, group.components), group.live_rows);
+  const uint32_t least_live = identity ? group.components : 0;
+  if (group.live_rows < least_live || group.live_rows > group.components)
+    return bad("live_rows", 16, range_text(least_live, group.components), group.live_rows);
   if (identity ? group.step != 0 : !std::isfinite(group.step) || group.step <= 0)
     return bad("step", 20, identity ? "0" : "a finite number above 0", group.step);
   for (size_t i = 0; i < 2; ++i) {
-    if (!(std::abs(group.delta[i]) <= 1))
-      return bad("delta", 24 + 4 * i, "a number from -1 to 1", group.delta[i]);
+    if (!(std::abs(group.delta[i]) <= (identity ? 0 : 1)))
+      return bad("delta", 24 + 4 * i, identity ? "0" : "a number from -1 to 1", group.delta[i]);
   }
   if (!std::isfinite(group.noise) || group.noise < 0)
     return bad("noise", 32, "a finite number, at least 0", group.noise);

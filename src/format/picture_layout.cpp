@@ -48,7 +48,7 @@ std::vector<RowGroup> row_groups(const KvShape& shape, KvKind kind, uint32_t max
 uint64_t count_pictures(const Header& header) {
   uint64_t count = 0;
   const uint64_t tallest = header.max_picture_height;
-  if (is_calibrated(header.tier)) {
+  if (header.has_basis()) {
     for (const BasisGroup& group : header.groups)
       count += (group.live_rows + tallest - 1) / tallest;
     return count;
@@ -91,7 +91,7 @@ void lay_out_rows(const Header& header, KvKind kind, uint32_t first_row, uint32_
 std::vector<Picture> layout_pictures(const Header& header) {
   std::vector<Picture> pictures;
   pictures.reserve(count_pictures(header));
-  if (is_calibrated(header.tier)) {
+  if (header.has_basis()) {
     uint32_t row[2] = {0, 0};
     for (const BasisGroup& group : header.groups) {
       uint32_t& first = row[static_cast<size_t>(group.kind)];
