@@ -195,9 +195,10 @@ class CalibratedEncoder {
     decode.expected = &header_.id;
     decode.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
     decode.profile = &profile_;
+    decode.threads = options_.threads;
     auto decoded = [&]() -> Result<DecodedChunk> {
       KVCODEC_TRY(format::Header header, read_whole(object, decode));
-      return decode_pictures(object, std::move(header), decode, options_.threads);
+      return decode_pictures(object, std::move(header), decode);
     }();
     if (!decoded.ok()) {
       return make_error(ErrorCode::internal, "the encoded object does not decode: {}",

@@ -133,14 +133,14 @@ Result<format::Header> read_whole(std::span<const std::byte> object, const Decod
 }
 
 Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,
-                                     const DecodeOptions& options, int threads) {
+                                     const DecodeOptions& options) {
   if (is_calibrated(header.tier) && options.profile != nullptr)
     KVCODEC_CHECK(check_profile(header, *options.profile));
   std::vector<GroupPlan> groups = plan_groups(header);
   std::vector<Panel> panels;
   if (header.has_basis()) panels = plan_panels(groups.size(), header.tokens);
   std::vector<PictureContent> contents(header.pictures.size());
-  KVCODEC_CHECK(load_pictures(header, object, threads, contents));
+  KVCODEC_CHECK(load_pictures(header, object, options.threads, contents));
   const Rope rope = header.tier == Tier::exact ? Rope{} : header.rope;
   transform::RotationTable turns(rope, options.position.value_or(header.id.first_token),
                                  header.tokens);
@@ -192,8 +192,7 @@ Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, u
                       "the object is of tier {} and needs profile {}, none was given",
                       tier_name(header.tier), to_hex(header.profile));
   }
-  KVCODEC_TRY(const DecodedChunk chunk,
-              decode_pictures(object, std::move(header), options, options.threads));
+  KVCODEC_TRY(const DecodedChunk chunk, decode_pictures(object, std::move(header), options));
   // Nothing can fail from here on.
   parallel_for(restore_units(chunk), options.threads, [&](size_t i, int) {
     const auto [plan, tokens] = unit_of(chunk, i);
@@ -206,7 +205,7 @@ Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, u
 
 Status verify_chunk(std::span<const std::byte> object, const DecodeOptions& options) {
   KVCODEC_TRY(format::Header header, read_whole(object, options));
-  KVCODEC_CHECK(decode_pictures(object, std::move(header), options, options.threads));
+  KVCODEC_CHECK(decode_pictures(object, std::move(header), options));
   return ok_status();
 }
 

@@ -26,7 +26,7 @@ Result<format::Header> read_whole(std::span<const std::byte> object, const Decod
 
 // Every check of decode_chunk on the object itself.
 Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,
-                                     const DecodeOptions& options, int threads);
+                                     const DecodeOptions& options);
 
 // Restoring is cut into units: groups, or panels with a profile's basis. Thread-safe.
 size_t restore_units(const DecodedChunk& chunk);

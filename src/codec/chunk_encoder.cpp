@@ -82,9 +82,10 @@ class ChunkEncoder {
     DecodeOptions options;
     options.expected = &header_.id;
     options.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
+    options.threads = options_.threads;
     auto decoded = [&]() -> Result<DecodedChunk> {
       KVCODEC_TRY(format::Header header, read_whole(object, options));
-      return decode_pictures(object, std::move(header), options, options_.threads);
+      return decode_pictures(object, std::move(header), options);
     }();
     if (!decoded.ok()) {
       return make_error(ErrorCode::internal, "the encoded object does not decode: {}",
