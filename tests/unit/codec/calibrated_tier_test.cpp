@@ -392,6 +392,11 @@ TEST(CalibratedTier, TheProfileMustBeTheOne) {
   options = options_of(profile);
   options.rope = *make_rope(Rope::Style::neox, 16, 500000.0);
   refuse_encoding(options, "rotated in another way");
+  options.rope = c.rope;
+  options.rope.phase_steps[1] += 1 << 20;  // another rounding of the same frequency
+  EXPECT_TRUE(encode_chunk(cache.source(), {0, c.tokens}, some_id(9), options).ok());
+  options.rope.phase_steps[1] += 1 << 25;
+  refuse_encoding(options, "rotated in another way");
   options = options_of(profile);
   options.noise_factor = -1;
   refuse_encoding(options, "noise_factor");
