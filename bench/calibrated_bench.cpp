@@ -82,7 +82,7 @@ void report_products(const Settings& settings, const Profile& profile) {
   const ProfileGroup* group = &profile.groups()[0];
   for (const ProfileGroup& other : profile.groups())
     if (other.basis.size() > group->basis.size()) group = &other;
-  std::vector<float> y(size_t{group->components} * kPanelTokens, 0.5f);
+  std::vector<float> y(size_t{group->components} * kPanelTokens);
   std::vector<float> x(group->mean.size() * kPanelTokens);
   transform::Product product;
   product.rows = group->mean.size();
@@ -96,11 +96,17 @@ void report_products(const Settings& settings, const Profile& profile) {
   product.out = x.data();
   product.b_row = product.out_row = kPanelTokens;
   const double operations = 2.0 * double(product.rows) * double(product.depth) * kPanelTokens;
-  for (const transform::ProductOps& variant : transform::product_variants()) {
-    const uint32_t repeat = &variant == &transform::product_variants()[0] ? 1 : settings.repeat * 5;
-    const double time = seconds(Clock::processor, repeat, [&] { variant.multiply(product); });
-    fmt::print("product {} of {} x {} x {}: {:.2f} GFLOP/s\n", variant.name, product.rows,
-               product.depth, product.columns, operations / time / 1e9);
+  for (const uint32_t percent : {2, 5, 10, 20, 30, 40, 50, 100}) {
+    for (size_t i = 0; i < y.size(); ++i) y[i] = i * 2654435761u % 100 < percent ? 0.5f : 0.0f;
+    fmt::print("product of {} x {} x {}, {} % not zero:", product.rows, product.depth,
+               product.columns, percent);
+    for (const transform::ProductOps& variant : transform::product_variants().subspan(1)) {
+      const double time =
+          seconds(Clock::processor, settings.repeat * 3, [&] { variant.multiply(product); });
+      fmt::print(" {} {:.2f} ms ({:.1f} GFLOP/s with zeros)", variant.name, time * 1e3,
+                 operations / time / 1e9);
+    }
+    fmt::print("\n");
   }
 }
 

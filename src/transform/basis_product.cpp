@@ -21,14 +21,23 @@ void multiply_reference(const Product& p) {
   }
 }
 
-constexpr ProductOps kVariants[] = {{"reference", multiply_reference}, {"simd", multiply_simd}};
+constexpr ProductOps kVariants[] = {
+    {"reference", multiply_reference}, {"simd", multiply_simd}, {"sparse", multiply_sparse, true}};
+
+// Measured: bench/calibrated_bench, "product". Above it the dense loop's fewer loads win.
+constexpr double kSparseBelow = 0.35;
 
 }  // namespace
 
 // A processor without fused multiply-add has it in std::fma only.
 std::span<const ProductOps> product_variants() {
-  return std::span(kVariants).first(simd_is_fused() ? 2 : 1);
+  return std::span(kVariants).first(simd_is_fused() ? std::size(kVariants) : 1);
 }
-const ProductOps& best_product() { return product_variants().back(); }
+
+const ProductOps& best_product() { return simd_is_fused() ? kVariants[1] : kVariants[0]; }
+
+const ProductOps& best_product(double density) {
+  return simd_is_fused() && density < kSparseBelow ? kVariants[2] : best_product();
+}
 
 }  // namespace kvcodec::transform

@@ -35,8 +35,12 @@ inline constexpr size_t padded_columns(size_t columns) {
 struct ProductOps {
   const char* name;
   void (*multiply)(const Product& product);
+  // Leaves out what is zero in b, so start must not have a -0; requires a_row == 1.
+  bool sparse = false;
 };
 std::span<const ProductOps> product_variants();  // [0] is the reference
-const ProductOps& best_product();
+const ProductOps& best_product();                // for dense b
+// For a b of which this share is not zero; requires what `sparse` does.
+const ProductOps& best_product(double density);
 
 }  // namespace kvcodec::transform

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "transform/basis_product_simd.cpp"
@@ -90,6 +91,78 @@ void Multiply(const Product& p) {
   }
 }
 
+// One number of b other than zero: it multiplies the a from `at` on.
+struct Entry {
+  size_t at;
+  float value;
+};
+
+// Adds `count` entries to `vectors` vectors of sums, which stay in registers meanwhile.
+template <size_t vectors, class D>
+void AddEntries(D d, const Entry* entries, size_t count, const float* HWY_RESTRICT a,
+                float* HWY_RESTRICT sums) {
+  const size_t lanes = hn::Lanes(d);
+  hn::Vec<D> sum[vectors];
+  for (size_t v = 0; v < vectors; ++v) sum[v] = hn::LoadU(d, sums + v * lanes);
+  for (size_t e = 0; e < count; ++e) {
+    const auto factor = hn::Set(d, entries[e].value);
+    const float* row = a + entries[e].at;
+    for (size_t v = 0; v < vectors; ++v)
+      sum[v] = hn::MulAdd(factor, hn::LoadU(d, row + v * lanes), sum[v]);
+  }
+  for (size_t v = 0; v < vectors; ++v) hn::StoreU(sum[v], d, sums + v * lanes);
+}
+
+#if HWY_TARGET == HWY_AVX2
+constexpr size_t kVectors = 8;
+#else
+constexpr size_t kVectors = 16;
+#endif
+
+// Rows [row, end) of all columns.
+template <size_t vectors, class D>
+size_t AddRows(D d, const Product& p, size_t row, const std::vector<Entry>& entries,
+               const std::vector<size_t>& counts, std::vector<float>& sums) {
+  const size_t width = vectors * hn::Lanes(d);
+  for (; row + width <= p.rows; row += width) {
+    for (size_t j = 0; j < p.columns; ++j) {
+      AddEntries<vectors>(d, &entries[j * kDepth], counts[j], p.a + row, &sums[j * p.rows + row]);
+    }
+  }
+  return row;
+}
+
+// The same chains, zeros left out: out is made column by column, each from its own entries.
+void MultiplySparse(const Product& p) {
+  std::vector<float> sums(p.columns * p.rows);
+  for (size_t j = 0; j < p.columns && p.start != nullptr; ++j)
+    std::copy_n(p.start, p.rows, &sums[j * p.rows]);
+  std::vector<Entry> entries(p.columns * kDepth);
+  std::vector<size_t> counts(p.columns);
+  for (size_t first = 0; first < p.depth; first += kDepth) {
+    std::fill(counts.begin(), counts.end(), 0);
+    for (size_t k = first; k < std::min(first + kDepth, p.depth); ++k) {
+      const size_t at = (p.index == nullptr ? k : p.index[k]) * p.a_depth;
+      const float* b = p.b + k * p.b_row;
+      for (size_t j = 0; j < p.columns; ++j) {
+        entries[j * kDepth + counts[j]] = {at, b[j]};
+        counts[j] += b[j] != 0;
+      }
+    }
+    const hn::ScalableTag<float> d;
+    size_t row = AddRows<kVectors>(d, p, 0, entries, counts, sums);
+    row = AddRows<1>(d, p, row, entries, counts, sums);
+    AddRows<1>(hn::CappedTag<float, 1>(), p, row, entries, counts, sums);
+  }
+  constexpr size_t kTile = 16;  // of the transposition
+  for (size_t j = 0; j < p.columns; j += kTile) {
+    for (size_t i = 0; i < p.rows; ++i) {
+      for (size_t c = j; c < std::min(j + kTile, p.columns); ++c)
+        p.out[i * p.out_row + c] = sums[c * p.rows + i];
+    }
+  }
+}
+
 }  // namespace kvcodec::transform::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -97,6 +170,7 @@ HWY_AFTER_NAMESPACE();
 namespace kvcodec::transform {
 
 HWY_EXPORT(Multiply);
+HWY_EXPORT(MultiplySparse);
 
 bool simd_is_fused() {
   constexpr auto kFused = static_cast<int64_t>(HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL | HWY_NEON);
@@ -104,6 +178,8 @@ bool simd_is_fused() {
 }
 
 void multiply_simd(const Product& product) { HWY_DYNAMIC_DISPATCH(Multiply)(product); }
+
+void multiply_sparse(const Product& product) { HWY_DYNAMIC_DISPATCH(MultiplySparse)(product); }
 
 }  // namespace kvcodec::transform
 #endif

@@ -27,6 +27,8 @@ class Operands {
     };
     fill(a_, c.rows * c.depth_of_a);
     fill(b_, c.depth * stride_);
+    for (float& x : b_)
+      if (random() % 2 == 0) x = 0;
     fill(start_, c.rows);
     for (size_t k = 0; k < c.depth; ++k)
       index_.push_back(static_cast<uint32_t>((k * 7 + 3) % std::max<size_t>(c.depth_of_a, 1)));
@@ -72,11 +74,13 @@ class Operands {
 };
 
 const Case kCases[] = {
-    {1, 1, 1, 1, false, false, true},       {5, 3, 0, 1, false, false, true},
-    {5, 3, 0, 1, false, false, false},      {12, 32, 128, 128, false, false, true},
-    {13, 33, 129, 129, true, false, true},  {25, 64, 300, 300, false, false, false},
-    {11, 31, 257, 400, true, true, true},   {40, 17, 90, 50, false, true, true},
-    {384, 64, 384, 384, true, false, true}, {384, 48, 384, 384, false, false, false},
+    {1, 1, 1, 1, true, false, true},          {5, 2, 0, 1, true, false, true},
+    {300, 40, 200, 200, true, true, true},    {1, 1, 1, 1, false, false, true},
+    {5, 3, 0, 1, false, false, true},         {5, 3, 0, 1, false, false, false},
+    {12, 32, 128, 128, false, false, true},   {13, 33, 129, 129, true, false, true},
+    {25, 64, 300, 300, false, false, false},  {11, 31, 257, 400, true, true, true},
+    {40, 17, 90, 50, false, true, true},      {384, 64, 384, 384, true, false, true},
+    {384, 48, 384, 384, false, false, false},
 };
 
 // Not near: the same bits, so that objects and restored caches are the same on every machine.
@@ -87,6 +91,7 @@ TEST(BasisProduct, EveryVariantGivesTheBitsOfTheReference) {
     std::vector<float> want, have;
     product_variants()[0].multiply(operands.product(want));
     for (const ProductOps& variant : product_variants()) {
+      if (variant.sparse && !c.transposed) continue;
       variant.multiply(operands.product(have));
       for (size_t i = 0; i < c.rows; ++i) {
         for (size_t j = 0; j < c.columns; ++j) {
@@ -117,9 +122,11 @@ TEST(BasisProduct, TheReferenceIsTheProduct) {
   }
 }
 
-TEST(BasisProduct, ATableOfVariantsEndsWithTheBest) {
+TEST(BasisProduct, TheBestIsOneThatFits) {
   EXPECT_STREQ(product_variants()[0].name, "reference");
-  EXPECT_STREQ(best_product().name, product_variants().back().name);
+  EXPECT_FALSE(best_product().sparse);
+  EXPECT_STREQ(best_product(1).name, best_product().name);
+  EXPECT_EQ(best_product(0).sparse, product_variants().size() > 1);
 }
 
 }  // namespace
