@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transform/basis_product.h"
+
+#include <cmath>
+
+#include "transform/basis_product_simd.h"
+
+namespace kvcodec::transform {
+namespace {
+
+void multiply_reference(const Product& p) {
+  for (size_t i = 0; i < p.rows; ++i) {
+    for (size_t j = 0; j < p.columns; ++j) {
+      float sum = p.start == nullptr ? 0.0f : p.start[i];
+      for (size_t k = 0; k < p.depth; ++k) {
+        const size_t at = p.index == nullptr ? k : p.index[k];
+        sum = std::fma(p.a[i * p.a_row + at * p.a_depth], p.b[k * p.b_row + j], sum);
+      }
+      p.out[i * p.out_row + j] = sum;
+    }
+  }
+}
+
+constexpr ProductOps kVariants[] = {
+    {"reference", multiply_reference}, {"simd", multiply_simd}, {"sparse", multiply_sparse, true}};
+
+// Measured: bench/calibrated_bench, "product". Above it the dense loop's fewer loads win.
+constexpr double kSparseBelow = 0.35;
+
+}  // namespace
+
+// A processor without fused multiply-add has it in std::fma only.
+std::span<const ProductOps> product_variants() {
+  return std::span(kVariants).first(simd_is_fused() ? std::size(kVariants) : 1);
+}
+
+const ProductOps& best_product() { return simd_is_fused() ? kVariants[1] : kVariants[0]; }
+
+const ProductOps& best_product(double density) {
+  return simd_is_fused() && density < kSparseBelow ? kVariants[2] : best_product();
+}
+
+}  // namespace kvcodec::transform

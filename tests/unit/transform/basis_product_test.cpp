@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transform/basis_product.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace kvcodec::transform {
+namespace {
+
+struct Case {
+  size_t rows, columns, depth, depth_of_a;
+  bool transposed, indexed, with_start;
+};
+
+class Operands {
+ public:
+  Operands(const Case& c, uint32_t seed) : case_(c), stride_(padded_columns(c.columns)) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](std::vector<float>& v, size_t n) {
+      v.resize(n);
+      for (float& x : v) x = normal(random);
+    };
+    fill(a_, c.rows * c.depth_of_a);
+    fill(b_, c.depth * stride_);
+    for (float& x : b_)
+      if (random() % 2 == 0) x = 0;
+    fill(start_, c.rows);
+    for (size_t k = 0; k < c.depth; ++k)
+      index_.push_back(static_cast<uint32_t>((k * 7 + 3) % std::max<size_t>(c.depth_of_a, 1)));
+  }
+
+  Product product(std::vector<float>& out) const {
+    out.assign(case_.rows * stride_, -7.0f);
+    Product p;
+    p.rows = case_.rows;
+    p.columns = case_.columns;
+    p.depth = case_.depth;
+    if (case_.with_start) p.start = start_.data();
+    p.a = a_.data();
+    p.a_row = case_.transposed ? 1 : case_.depth_of_a;
+    p.a_depth = case_.transposed ? case_.rows : 1;
+    if (case_.indexed) p.index = index_.data();
+    p.b = b_.data();
+    p.out = out.data();
+    p.b_row = p.out_row = stride_;
+    return p;
+  }
+
+  double exact(size_t i, size_t j, double& size) const {
+    double sum = case_.with_start ? start_[i] : 0;
+    size = std::abs(sum);
+    for (size_t k = 0; k < case_.depth; ++k) {
+      const size_t at = case_.indexed ? index_[k] : k;
+      const double term =
+          double{case_.transposed ? a_[at * case_.rows + i] : a_[i * case_.depth_of_a + at]} *
+          b_[k * stride_ + j];
+      sum += term;
+      size += std::abs(term);
+    }
+    return sum;
+  }
+  size_t stride() const { return stride_; }
+
+ private:
+  const Case case_;
+  const size_t stride_;
+  std::vector<float> a_, b_, start_;
+  std::vector<uint32_t> index_;
+};
+
+const Case kCases[] = {
+    {1, 1, 1, 1, true, false, true},          {5, 2, 0, 1, true, false, true},
+    {300, 40, 200, 200, true, true, true},    {1, 1, 1, 1, false, false, true},
+    {5, 3, 0, 1, false, false, true},         {5, 3, 0, 1, false, false, false},
+    {12, 32, 128, 128, false, false, true},   {13, 33, 129, 129, true, false, true},
+    {25, 64, 300, 300, false, false, false},  {11, 31, 257, 400, true, true, true},
+    {40, 17, 90, 50, false, true, true},      {384, 64, 384, 384, true, false, true},
+    {384, 48, 384, 384, false, false, false},
+};
+
+// Not near: the same bits, so that objects and restored caches are the same on every machine.
+TEST(BasisProduct, EveryVariantGivesTheBitsOfTheReference) {
+  uint32_t seed = 0;
+  for (const Case& c : kCases) {
+    const Operands operands(c, ++seed);
+    std::vector<float> want, have;
+    product_variants()[0].multiply(operands.product(want));
+    for (const ProductOps& variant : product_variants()) {
+      if (variant.sparse && !c.transposed) continue;
+      variant.multiply(operands.product(have));
+      for (size_t i = 0; i < c.rows; ++i) {
+        for (size_t j = 0; j < c.columns; ++j) {
+          const size_t at = i * operands.stride() + j;
+          ASSERT_EQ(std::memcmp(&have[at], &want[at], sizeof(float)), 0)
+              << variant.name << " of case " << seed << " at " << i << ", " << j << ": " << have[at]
+              << " for " << want[at];
+        }
+      }
+    }
+  }
+}
+
+TEST(BasisProduct, TheReferenceIsTheProduct) {
+  uint32_t seed = 0;
+  for (const Case& c : kCases) {
+    const Operands operands(c, ++seed);
+    std::vector<float> out;
+    product_variants()[0].multiply(operands.product(out));
+    for (size_t i = 0; i < c.rows; ++i) {
+      for (size_t j = 0; j < c.columns; ++j) {
+        double size = 0;
+        const double exact = operands.exact(i, j, size);
+        // Each of the additions rounds by half a unit of a partial sum at most.
+        EXPECT_NEAR(out[i * operands.stride() + j], exact, size * double(c.depth + 1) * 0x1p-24);
+      }
+    }
+  }
+}
+
+TEST(BasisProduct, TheBestIsOneThatFits) {
+  EXPECT_STREQ(product_variants()[0].name, "reference");
+  EXPECT_FALSE(best_product().sparse);
+  EXPECT_STREQ(best_product(1).name, best_product().name);
+  EXPECT_EQ(best_product(0).sparse, product_variants().size() > 1);
+}
+
+}  // namespace
+}  // namespace kvcodec::transform
