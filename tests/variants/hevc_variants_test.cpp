@@ -106,7 +106,7 @@ TEST(EncoderVariants, TableHoldsTheBestAndTheReferenceFirst) {
   ASSERT_GE(encoder_variants().size(), 2u);
   EXPECT_STREQ(encoder_variants()[0].name, "reference");
   EXPECT_TRUE(std::ranges::any_of(encoder_variants(), [](const EncoderOps& variant) {
-    return variant.encode == best_encoder().encode;
+    return variant.work == best_encoder().work;
   }));
 }
 
