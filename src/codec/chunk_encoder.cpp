@@ -36,9 +36,7 @@ class ChunkEncoder {
 
   Result<std::vector<std::byte>> encode() {
     KVCODEC_CHECK(fill_pictures());
-    parallel_for(contents_.size(), options_.threads, [&](size_t i, int) {
-      store_picture(header_.tokens, header_.pictures[i], contents_[i]);
-    });
+    store_pictures(header_.tokens, header_.pictures, contents_, options_.threads);
     KVCODEC_TRY(std::vector<std::byte> object, assemble());
     if (options_.verify) KVCODEC_CHECK(verify(object));
     return object;
