@@ -12,10 +12,6 @@
 namespace kvcodec::hevc {
 namespace {
 
-// Lanes cost nearly the same whether they are idle or not, so that few pictures are coded faster
-// one by one: below a share of the lanes (docs/benchmarks.md, "Encoder").
-constexpr size_t kMinLaneShare = 4;  // one lane of so many
-
 // The jobs, largest first, so that no large one is left when all others are done. The memory is
 // the thread's, for the next call.
 std::span<EncodeJob* const> by_size(std::span<EncodeJob> jobs) {
@@ -46,7 +42,7 @@ std::span<const EncoderOps> encoder_variants() {
 const EncoderOps& best_encoder(size_t pictures) {
   const std::span<const EncoderOps> variants = encoder_variants();
   size_t best = variants.size() - 1;
-  while (variants[best].lanes > 1 && pictures * kMinLaneShare < variants[best].lanes) --best;
+  while (std::max<size_t>(pictures, 1) < variants[best].min_pictures) --best;
   return variants[best];
 }
 

@@ -32,7 +32,8 @@ struct LaneScratch;
 // One way to encode pictures. All variants give byte-identical slice data (stream.h).
 struct EncoderOps {
   const char* name;
-  size_t lanes;  // pictures it codes at once
+  size_t lanes;         // pictures it codes at once
+  size_t min_pictures;  // it is the fastest from so many on, as measured (docs/benchmarks.md)
   // Encodes jobs of a queue until it is empty, at most `at_once` (and lanes) at a time.
   void (*work)(JobQueue& queue, size_t at_once, LaneScratch& scratch);
 

@@ -13,7 +13,7 @@ __attribute__((target("bmi,bmi2"), flatten)) void encode_jobs(JobQueue& queue, s
   encode_with_blocks(queue);
 }
 
-constexpr EncoderOps kBmi2Encoder = {"bmi2", 1, encode_jobs};
+constexpr EncoderOps kBmi2Encoder = {"bmi2", 1, 1, encode_jobs};
 
 }  // namespace
 

@@ -218,6 +218,6 @@ void encode_jobs(JobQueue& queue, size_t, LaneScratch&) {
 
 }  // namespace
 
-const EncoderOps kReferenceEncoder = {"reference", 1, encode_jobs};
+const EncoderOps kReferenceEncoder = {"reference", 1, 1, encode_jobs};
 
 }  // namespace kvcodec::hevc

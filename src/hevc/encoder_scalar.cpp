@@ -5,6 +5,6 @@
 namespace kvcodec::hevc {
 
 const EncoderOps kScalarEncoder = {
-    "scalar", 1, [](JobQueue& queue, size_t, LaneScratch&) { encode_with_blocks(queue); }};
+    "scalar", 1, 1, [](JobQueue& queue, size_t, LaneScratch&) { encode_with_blocks(queue); }};
 
 }  // namespace kvcodec::hevc

@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace kvcodec::hevc::HWY_NAMESPACE {
 
 // Byte t of part q is coefficient 4 * t + q, in coding order without zeros.
-constexpr size_t kParts = 4;
+constexpr uint32_t kParts = 4;
 
 // Where the 16 bytes of a lane lie among those of a sub-block, so that transposing 4x4 words in
 // every 128 bits brings lane i to place i.
