@@ -98,6 +98,7 @@ class BlockCoder {
   HWY_INLINE void put_sub_blocks(Coder& coder, Mask32 active) {
     const V32 last = load32(scratch_.last_sub_block);
     const V32 zero = hn::Zero(d32);
+    const Mask32 idle = hn::Not(active);
     Mask32 greater1_seen = hn::Ne(zero, zero);
     for (int i = 63; i >= 0; --i) {
       const Mask32 within = hn::And(active, greater(last, set32(static_cast<uint32_t>(i) - 1)));
@@ -115,8 +116,10 @@ class BlockCoder {
         coded = filled;  // as the last sub-block is
         if (!any(coded)) continue;
       }
-      const Mask32 plain = hn::And(hn::And(right, below), coded);
-      if (i > 0 && hn::AllTrue(d32, hn::AndNot(is_last, plain)) && any_above_last(nonzero)) {
+      // The last flag in coding order is sent where others are not zero.
+      const Mask32 sent = hn::Ne(hn::And(nonzero, set32(0x7fff)), zero);
+      const Mask32 plain = hn::And(hn::And(right, below), hn::AndNot(is_last, coded));
+      if (i > 0 && hn::AllTrue(d32, hn::Or(idle, hn::And(plain, sent)))) {
         put_plain_significance(coder, nonzero);
       } else {
         put_significance(coder, i, nonzero, right, below, is_last, coded);
@@ -130,12 +133,6 @@ class BlockCoder {
     return hn::PromoteTo(d32, hn::Load(d16, scratch_.nonzero + sub_block * kLanes));
   }
 
-  // Whether in every lane more than the sub-block's last coefficient in coding order is not zero:
-  // then its flag is sent.
-  static HWY_INLINE bool any_above_last(V32 nonzero) {
-    return hn::AllTrue(d32, hn::Ne(hn::And(nonzero, set32(0x7fff)), hn::Zero(d32)));
-  }
-
   HWY_INLINE void put_coded_flag(Coder& coder, Mask32 neighbour, Mask32 filled, Mask32 flagged) {
     reserve_group(coder, scratch_.at);
     Pending pending = nothing();
@@ -147,7 +144,7 @@ class BlockCoder {
     fold(coder, pending);
   }
 
-  // All sixteen sig_coeff_flags of every lane, of one context.
+  // All sixteen sig_coeff_flags, of one context, of every lane: idle ones may code what they like.
   HWY_INLINE void put_plain_significance(Coder& coder, V32 nonzero) {
     V32 state = load(kSignificant + 3 + 2);
     for (int group = 0; group < 4; ++group) {
