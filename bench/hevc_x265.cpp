@@ -34,6 +34,7 @@ void write_yuv(const fs::path& path, std::span<const hevc::PictureView> pictures
 // Runs a program found on PATH, silenced; its processor time, or nothing where it failed.
 std::optional<double> run_program(std::vector<std::string> arguments) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

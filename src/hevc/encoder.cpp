@@ -52,10 +52,15 @@ void encode_pictures(std::span<EncodeJob> jobs, int threads) {
   const size_t at_once = (jobs.size() + workers - 1) / workers;
   const EncoderOps& encoder = best_encoder(at_once);
   JobQueue queue(by_size(jobs));
-  parallel_for(workers, static_cast<int>(workers), [&](size_t, int) {
+  const auto work = [&] {
     const ScratchLease scratch;
     encoder.work(queue, at_once, *scratch);
-  });
+  };
+  if (workers == 1) {
+    work();
+  } else {
+    parallel_for(workers, static_cast<int>(workers), [&](size_t, int) { work(); });
+  }
 }
 
 void EncoderOps::encode(std::span<EncodeJob> jobs) const {

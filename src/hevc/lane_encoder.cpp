@@ -10,11 +10,13 @@
 #include "hevc/lane_scratch.h"
 
 // Ours are AVX2, both kinds of AVX-512, and NEON.
+// NOLINTBEGIN(readability-identifier-naming)
 #define HWY_WANT_AVX3_DL
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hevc/lane_encoder.cpp"
+// NOLINTEND(readability-identifier-naming)
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -1,10 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <iostream>
+#include <new>
 
 #include "hevc/bit_writer.h"
 #include "unit/hevc/hevc_pictures.h"
+
+namespace {
+std::atomic<size_t> allocations{0};
+}
+
+// Counts what the program allocates.
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 // Every encoder variant against the reference, byte by byte.
 namespace kvcodec::hevc {
@@ -69,6 +85,7 @@ TEST(EncoderVariants, Noise) {
 // need emulation prevention.
 TEST(EncoderVariants, CarriesAndZeroRuns) {
   std::vector<TestPicture> pictures;
+  pictures.reserve(316);
   for (int value = 0; value < 256; ++value) {
     pictures.emplace_back(144, 152, static_cast<uint8_t>(value));
   }
@@ -118,6 +135,7 @@ TestPicture mixed_sub_blocks(uint32_t width, uint32_t height, TestRandom& random
 TEST(EncoderVariants, MixedSubBlocks) {
   TestRandom random(9);
   std::vector<TestPicture> pictures;
+  pictures.reserve(20);
   for (int round = 0; round < 20; ++round) pictures.push_back(mixed_sub_blocks(256, 256, random));
   expect_same(pictures);
 }
@@ -164,6 +182,7 @@ TEST(EncoderVariants, OneToFortyMixedPicturesACall) {
       }
     }
     std::vector<EncodeJob> jobs;
+    jobs.reserve(count);
     for (const TestPicture& picture : pictures) {
       jobs.push_back({picture.view(), random.below(2) != 0, nullptr});
     }
@@ -207,6 +226,24 @@ TEST(EncoderVariants, AnyNumberOfThreadsGivesTheSame) {
       expect_equal(jobs, expected, found, std::to_string(threads) + " threads");
     }
   }
+}
+
+TEST(EncoderVariants, SteadyStateAllocatesNothing) {
+  std::vector<TestPicture> pictures;
+  for (uint64_t i = 0; i < 20; ++i) pictures.push_back(uniform_picture(320, 320, i));
+  std::vector<EncodeJob> jobs = both_settings(pictures);
+  std::vector<std::vector<uint8_t>> slices(jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) jobs[i].slice_data = &slices[i];
+  for (const EncoderOps& variant : encoder_variants().subspan(1)) {
+    variant.encode(jobs);
+    const size_t before = allocations;
+    variant.encode(jobs);
+    EXPECT_EQ(allocations, before) << variant.name;
+  }
+  encode_pictures(jobs, 1);
+  const size_t before = allocations;
+  encode_pictures(jobs, 1);
+  EXPECT_EQ(allocations, before);
 }
 
 TEST(EncoderVariants, TableHoldsTheBestAndTheReferenceFirst) {
