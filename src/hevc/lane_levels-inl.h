@@ -99,9 +99,9 @@ struct RiceState {
 
 // Appends the code of a level in the lanes of `active`.
 HWY_INLINE void append_remaining(RiceState& state, V32 level, V32 base, Mask32 active) {
-  static constexpr size_t kRow = kMaxRemaining + 1;
+  static_assert(sizeof kRemaining.at[0] == sizeof(uint32_t) << 7);
   const V32 remaining = hn::IfThenElseZero(active, hn::Sub(level, base));
-  const V32 index = hn::Add(remaining, hn::Mul(state.rice, set32(kRow)));
+  const V32 index = hn::Add(remaining, hn::ShiftLeft<7>(state.rice));
   const V32 code = hn::IfThenElseZero(
       active,
       hn::GatherIndex(d32, &kRemaining.at[0][0], hn::BitCast(hn::RebindToSigned<D32>(), index)));
