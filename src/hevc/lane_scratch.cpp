@@ -15,7 +15,8 @@ constexpr size_t kMaxKeptBytes = 4 << 20;
 
 struct Pool {
   std::mutex mutex;
-  std::vector<std::unique_ptr<LaneScratch>> free;
+  std::vector<std::unique_ptr<LaneScratch>> free;  // room for all that exist
+  size_t existing = 0;
 };
 Pool& pool() {
   static Pool instance;
@@ -30,6 +31,8 @@ ScratchLease::ScratchLease() {
     if (!pool().free.empty()) {
       scratch_ = std::move(pool().free.back());
       pool().free.pop_back();
+    } else {
+      pool().free.reserve(++pool().existing);
     }
   }
   if (!scratch_) scratch_ = std::make_unique<LaneScratch>();
