@@ -74,10 +74,8 @@ void time_stages(const Settings& settings, const Cache& cache, TokenRange range,
         value_or_fail(quantise_group(group, rows.data(), turns, tuning, header, contents, escapes));
     });
   }
-  totals.pictures += seconds(Clock::processor, 1, [&] {
-    for (size_t i = 0; i < contents.size(); ++i)
-      store_picture(header.tokens, header.pictures[i], contents[i]);
-  });
+  totals.pictures += seconds(Clock::processor, 1,
+                             [&] { store_pictures(header.tokens, header.pictures, contents, 1); });
 
   const auto object = value_or_fail(encode_chunk_tuned(source, range, id, options, tuning));
   DecodeOptions one;

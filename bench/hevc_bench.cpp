@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Size and speed of the lossless HEVC coding of planes, on one core. All speeds are samples
-// (bytes) a second of processor time, the best of --repeat runs.
+// (bytes) a second of processor time, the best of --repeat runs, variants taking turns.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +29,7 @@ using hevc::PictureView;
 constexpr const char* kUsage =
     "usage: hevc_bench [--json FILE] [--repeat N] [--no-x265] [--planes WIDTHxHEIGHT:FILE ...]\n"
     "A FILE holds raw 8-bit pictures of that size, one after another. Without --planes: the real\n"
-    "planes of tests/unit/hevc/data, repeated to 160x1920.\n";
+    "planes of tests/unit/hevc/data, each as 32 pictures of 160x1920.\n";
 
 struct Plane {
   std::string name;
@@ -44,10 +45,13 @@ struct Plane {
   }
 };
 
+// By encoder; [0] is the reference.
 struct Speed {
   std::string name;
-  double mb_per_second = 0;
+  double mb_per_second = 0;      // all pictures in one call, as every table shows it
+  std::vector<double> by_count;  // the first kCounts[i] pictures in one call
 };
+constexpr size_t kCounts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 
 struct Measurement {
   std::string name;
@@ -57,6 +61,7 @@ struct Measurement {
   bool persistent_rice = false;
   double bits = 0, other_bits = 0;  // a sample; other: with the other choice of persistent_rice
   std::vector<Speed> encoders;
+  double one_thread = 0, two_threads = 0;  // encode_pictures(), MB/s of wall-clock time
   double decode_mb_per_second = 0;
   bool decoded_equal = false;
   double x265_bits = 0, x265_mb_per_second = 0;  // 0: not run
@@ -75,13 +80,22 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-template <typename Body>
-double best_seconds(int repeat, const Body& body) {
-  double best = INFINITY;
+double wall_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// The best of several runs of each body, one after another so that all meet the same noise.
+template <typename Clock, typename Body>
+std::vector<double> best_seconds(int repeat, size_t bodies, const Clock& clock, const Body& body) {
+  std::vector<double> best(bodies, INFINITY);
   for (int i = 0; i < repeat; ++i) {
-    const double start = processor_seconds();
-    body();
-    best = std::min(best, processor_seconds() - start);
+    for (size_t b = 0; b < bodies; ++b) {
+      const double start = clock();
+      body(b);
+      best[b] = std::min(best[b], clock() - start);
+    }
   }
   return best;
 }
@@ -110,14 +124,20 @@ std::optional<Plane> read_plane(const std::string& argument) {
   return plane;
 }
 
+// 32 pictures a plane, each of the same rows from another one on: lanes then meet unlike data, and
+// x265 finds no motion (it searches 57 rows).
 std::vector<Plane> fixture_planes() {
+  constexpr uint32_t kWidth = 160, kRows = 192, kHeight = 1920, kPictures = 32;
   std::vector<Plane> planes;
-  for (const std::string name : {"exact_key_160x192.raw", "exact_value_160x192.raw",
-                                 "int8_key_160x192.raw", "int8_value_160x192.raw"}) {
-    const std::vector<uint8_t> once = read_file(std::string(KVCODEC_HEVC_DATA) + "/" + name);
-    Plane plane{name + " x 10", 160, 1920, {}};
-    for (int i = 0; i < 10; ++i) {
-      plane.samples.insert(plane.samples.end(), once.begin(), once.end());
+  for (const std::string name : {"exact_key", "exact_value", "int8_key", "int8_value"}) {
+    const std::vector<uint8_t> once =
+        read_file(std::string(KVCODEC_HEVC_DATA) + "/" + name + "_160x192.raw");
+    Plane plane{name, kWidth, kHeight, {}};
+    for (uint32_t i = 0; i < kPictures; ++i) {
+      for (uint32_t y = 0; y < kHeight; ++y) {
+        const auto row = once.begin() + (y + i * 83) % kRows * kWidth;
+        plane.samples.insert(plane.samples.end(), row, row + kWidth);
+      }
     }
     planes.push_back(std::move(plane));
   }
@@ -172,6 +192,66 @@ double bits_a_sample(const Plane& plane, const std::vector<std::vector<uint8_t>>
   return 8.0 * static_cast<double>(bytes) / static_cast<double>(plane.samples.size());
 }
 
+double megabytes(std::span<const PictureView> pictures) {
+  return 1e-6 * pictures[0].width * pictures[0].height * static_cast<double>(pictures.size());
+}
+
+void measure_encoders(const hevc::StreamParameters& parameters,
+                      std::span<const PictureView> pictures, const Options& options,
+                      std::vector<std::vector<uint8_t>>& slices, Measurement& result) {
+  const auto variants = hevc::encoder_variants();
+  for (const hevc::EncoderOps& encoder : variants) result.encoders.push_back({encoder.name, 0, {}});
+  // The reference is slow, and one by one.
+  const auto few = pictures.first(std::min<size_t>(pictures.size(), 4));
+  result.encoders[0].mb_per_second =
+      megabytes(few) / best_seconds(1, 1, processor_seconds, [&](size_t) {
+        variants[0].encode(parameters, few, slices);
+      })[0];
+  const auto fast = variants.subspan(1);
+  const auto seconds = best_seconds(options.repeat, fast.size(), processor_seconds, [&](size_t i) {
+    fast[i].encode(parameters, pictures, slices);
+  });
+  for (size_t i = 0; i < fast.size(); ++i)
+    result.encoders[i + 1].mb_per_second = megabytes(pictures) / seconds[i];
+  for (size_t count : kCounts) {
+    if (count > pictures.size()) break;
+    const auto some = pictures.first(count);
+    const auto each = best_seconds(options.repeat, fast.size(), processor_seconds,
+                                   [&](size_t i) { fast[i].encode(parameters, some, slices); });
+    for (size_t i = 0; i < fast.size(); ++i)
+      result.encoders[i + 1].by_count.push_back(megabytes(some) / each[i]);
+  }
+
+  std::vector<hevc::EncodeJob> jobs;
+  for (size_t i = 0; i < pictures.size(); ++i)
+    jobs.push_back({pictures[i], parameters.persistent_rice, &slices[i]});
+  const auto wall = best_seconds(options.repeat, 2, wall_seconds, [&](size_t i) {
+    hevc::encode_pictures(jobs, static_cast<int>(i) + 1);
+  });
+  result.one_thread = megabytes(pictures) / wall[0];
+  result.two_threads = megabytes(pictures) / wall[1];
+}
+
+void measure_decoder(const Plane& plane, const hevc::StreamParameters& parameters,
+                     const std::vector<std::vector<uint8_t>>& slices, int repeat,
+                     Measurement& result) {
+  auto decoder = hevc::create_software_decoder(1);
+  if (!decoder.ok()) return;
+  std::vector<uint8_t> decoded(plane.samples.size());
+  std::vector<hevc::DecodeJob> jobs(slices.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].parameters = parameters;
+    jobs[i].slice_data = slices[i];
+    jobs[i].target = {decoded.data() + i * plane.width * plane.height, plane.width, plane.height,
+                      plane.width};
+  }
+  (*decoder)->decode(std::span(jobs).first(1));  // opens the session
+  const auto seconds = best_seconds(std::min(repeat, 2), 1, processor_seconds,
+                                    [&](size_t) { (*decoder)->decode(jobs); });
+  result.decode_mb_per_second = 1e-6 * static_cast<double>(plane.samples.size()) / seconds[0];
+  result.decoded_equal = decoded == plane.samples;
+}
+
 Measurement measure(const Plane& plane, const Options& options) {
   const std::vector<PictureView> pictures = plane.pictures();
   Measurement result;
@@ -179,40 +259,21 @@ Measurement measure(const Plane& plane, const Options& options) {
   result.width = plane.width;
   result.height = plane.height;
   result.pictures = pictures.size();
-  const double megabytes = 1e-6 * static_cast<double>(plane.samples.size());
   measure_samples(plane, result);
 
   result.persistent_rice = hevc::persistent_rice_pays(pictures[0]);
   hevc::StreamParameters parameters{plane.width, plane.height, !result.persistent_rice};
   std::vector<std::vector<uint8_t>> slices(pictures.size());
-  hevc::best_encoder().encode(parameters, pictures, slices);
+  hevc::best_encoder(pictures.size()).encode(parameters, pictures, slices);
   result.other_bits = bits_a_sample(plane, slices);
   parameters.persistent_rice = result.persistent_rice;
-  for (const hevc::EncoderOps& encoder : hevc::encoder_variants()) {
-    const double seconds =
-        best_seconds(options.repeat, [&] { encoder.encode(parameters, pictures, slices); });
-    result.encoders.push_back({encoder.name, megabytes / seconds});
-  }
+  measure_encoders(parameters, pictures, options, slices, result);
   result.bits = bits_a_sample(plane, slices);
-
-  if (auto decoder = hevc::create_software_decoder(1); decoder.ok()) {
-    std::vector<uint8_t> decoded(plane.samples.size());
-    std::vector<hevc::DecodeJob> jobs(pictures.size());
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      jobs[i].parameters = parameters;
-      jobs[i].slice_data = slices[i];
-      jobs[i].target = {decoded.data() + i * plane.width * plane.height, plane.width, plane.height,
-                        plane.width};
-    }
-    (*decoder)->decode(jobs);  // opens the session
-    result.decode_mb_per_second =
-        megabytes / best_seconds(options.repeat, [&] { (*decoder)->decode(jobs); });
-    result.decoded_equal = decoded == plane.samples;
-  }
+  measure_decoder(plane, parameters, slices, options.repeat, result);
   if (options.x265) {
     if (const auto x265 = run_x265(pictures)) {
       result.x265_bits = 8.0 * x265->bytes / static_cast<double>(plane.samples.size());
-      result.x265_mb_per_second = megabytes / x265->seconds;
+      result.x265_mb_per_second = megabytes(pictures) / x265->seconds;
     }
   }
   return result;
@@ -224,8 +285,13 @@ void print(const Measurement& m) {
   fmt::print("  kvcodec  {:.4f} bits, {:.4f} x entropy, persistent_rice {} (else {:.4f} bits)\n",
              m.bits, m.bits / m.entropy, m.persistent_rice ? "on" : "off", m.other_bits);
   for (const Speed& speed : m.encoders) {
-    fmt::print("    encode {:<10} {:7.1f} MB/s\n", speed.name, speed.mb_per_second);
+    fmt::print("    encode {:<10} {:7.1f} MB/s; {} pictures: {:.1f}\n", speed.name,
+               speed.mb_per_second,
+               fmt::join(std::span(kCounts).first(speed.by_count.size()), ", "),
+               fmt::join(speed.by_count, ", "));
   }
+  fmt::print("    encode_pictures {:.1f} MB/s on one thread, {:.2f} x on two\n", m.one_thread,
+             m.two_threads / m.one_thread);
   fmt::print("    decode libavcodec {:7.1f} MB/s, {}\n", m.decode_mb_per_second,
              m.decoded_equal ? "equal" : "WRONG");
   if (m.x265_bits > 0) {
@@ -245,10 +311,13 @@ std::string quoted(const std::string& text) {
 }
 
 std::string to_json(const Measurement& m) {
-  std::string encoders;
+  std::string encoders, by_count;
   for (const Speed& speed : m.encoders) {
     encoders += fmt::format("{}{}: {:.2f}", encoders.empty() ? "" : ", ", quoted(speed.name),
                             speed.mb_per_second);
+    if (speed.by_count.empty()) continue;
+    by_count += fmt::format("{}{}: [{:.1f}]", by_count.empty() ? "" : ", ", quoted(speed.name),
+                            fmt::join(speed.by_count, ", "));
   }
   std::string x265 = "null";
   if (m.x265_bits > 0) {
@@ -258,10 +327,12 @@ std::string to_json(const Measurement& m) {
   return fmt::format(
       "{{\"name\": {}, \"width\": {}, \"height\": {}, \"pictures\": {}, \"sigma\": {:.4f}, "
       "\"entropy\": {:.5f}, \"bits\": {:.5f}, \"persistent_rice\": {}, \"other_bits\": {:.5f}, "
-      "\"encode_mb_per_second\": {{{}}}, \"decode_mb_per_second\": {:.2f}, \"equal\": {}, "
-      "\"x265_superfast\": {}}}",
+      "\"encode_mb_per_second\": {{{}}}, \"counts\": [{}], \"encode_by_count\": {{{}}}, "
+      "\"threads_mb_per_second\": [{:.2f}, {:.2f}], \"decode_mb_per_second\": {:.2f}, "
+      "\"equal\": {}, \"x265_superfast\": {}}}",
       quoted(m.name), m.width, m.height, m.pictures, m.sigma, m.entropy, m.bits, m.persistent_rice,
-      m.other_bits, encoders, m.decode_mb_per_second, m.decoded_equal, x265);
+      m.other_bits, encoders, fmt::join(kCounts, ", "), by_count, m.one_thread, m.two_threads,
+      m.decode_mb_per_second, m.decoded_equal, x265);
 }
 
 int run(int argc, char** argv) {

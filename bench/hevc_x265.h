@@ -9,14 +9,13 @@
 namespace kvcodec::bench {
 
 struct X265Result {
-  double bytes = 0;    // of all pictures once
-  double seconds = 0;  // processor time for them, the program's start-up included
+  double bytes = 0;    // of all pictures, in the setting that is smallest for such data
+  double seconds = 0;  // processor time for them in the fastest, the start-up not included
 };
 
 // Runs the program `x265 --lossless --preset superfast` on one thread over the pictures (equal
-// sizes, luma; chroma 128), through files in a temporary folder. Few pictures are repeated,
-// rotated, and may refer to each other, which helps x265. Nothing where the program is not on PATH
-// or fails.
+// sizes, luma; chroma 128), through files in a temporary folder. Nothing where the program is not
+// on PATH or fails, or there is one picture only.
 std::optional<X265Result> run_x265(std::span<const hevc::PictureView> pictures);
 
 }  // namespace kvcodec::bench

@@ -66,25 +66,32 @@ def demo():
 
 def hevc():
     result = load("hevc")
+    shown = ["reference", "bmi2", "avx2", "avx512vbmi"]
     rows = []
     for p in result["planes"]:
         x265 = p["x265_superfast"]
         speeds = p["encode_mb_per_second"]
-        best = max(speeds, key=speeds.get)
+        one, two = p["threads_mb_per_second"]
         rows.append([
-            p["name"].replace("_160x192.raw x 10", "").replace("_", " "),
+            p["name"].replace("_", " "),
             f"{p['entropy']:.3f}",
             f"{p['bits']:.3f}",
             f"{p['bits'] / p['entropy']:.3f}",
             f"{x265['bits'] / p['entropy']:.3f}" if x265 else "-",
-            f"{speeds['reference']:.1f}",
-            f"{speeds[best]:.1f} ({best})",
-            f"{speeds[best] / x265['encode_mb_per_second']:.0f}x" if x265 else "-",
-            f"{p['decode_mb_per_second']:.1f}",
+            *(f"{speeds[name]:.1f}" if name in speeds else "-" for name in shown),
+            f"{x265['encode_mb_per_second']:.1f}" if x265 else "-",
+            f"{max(speeds.values()) / x265['encode_mb_per_second']:.0f}x" if x265 else "-",
+            f"{two / one:.2f}x",
         ])
-    heading = ["plane", "entropy", "bits", "ratio", "x265 ratio", "reference MB/s", "best MB/s", "over x265",
-               "libavcodec MB/s"]
-    return f"{table(heading, rows)}\n\n{source(result)}"
+    heading = ["plane", "entropy", "bits", "ratio", "x265 ratio", *shown, "x265", "over x265", "2 threads"]
+    counts = []
+    for name in shown[1:]:
+        for p in result["planes"]:
+            if name in p["encode_by_count"] and p["name"] in ("exact_value", "int8_value"):
+                speeds = [f"{speed:.0f}" for speed in p["encode_by_count"][name]]
+                counts.append([f"{name}, {p['name'].replace('_', ' ')}", *speeds])
+    count_heading = ["MB/s, pictures a call", *map(str, result["planes"][0]["counts"])]
+    return f"{table(heading, rows)}\n\n{table(count_heading, counts)}\n\n{source(result)}"
 
 
 def codec():

@@ -2,7 +2,6 @@
 #include "codec/object_writer.h"
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "codec/picture_coder.h"
 #include "format/header_fields.h"
 
@@ -17,9 +16,7 @@ Result<std::vector<std::byte>> write_object(format::Header& header,
                       "the chunk needs a header of {} bytes ({} escapes), the format allows {}",
                       header_bytes, header.escapes.size(), UINT32_MAX);
   }
-  parallel_for(contents.size(), threads, [&](size_t i, int) {
-    store_picture(header.tokens, header.pictures[i], contents[i]);
-  });
+  store_pictures(header.tokens, header.pictures, contents, threads);
   std::vector<std::byte> object = format::write_header(header);
   object.reserve(header.object_bytes);
   for (PictureContent& content : contents) {

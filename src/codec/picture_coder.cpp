@@ -40,28 +40,55 @@ void drop_padding(PictureContent& content, uint32_t rows, uint32_t tokens) {
   content.samples.resize(size_t{rows} * tokens);
 }
 
-void encode_samples(uint32_t tokens, format::Picture& picture, PictureContent& content) {
-  const size_t size = size_t{picture.rows} * tokens;
-  std::vector<uint8_t> padded = content.samples;
-  drop_padding(content, picture.rows, tokens);
-  picture.content_checksum = checksum64(std::as_bytes(std::span(content.samples)));
+// A symbols picture on its way to its coding.
+struct SymbolsPicture {
+  format::Picture* picture;
+  PictureContent* content;
+  std::vector<uint8_t> padded;  // rows of the coded width, where that is not the stored one
+  bool worth_coding = false;
+  std::vector<uint8_t> slice;
+};
 
-  if (entropy_of(content.samples) < kRawFromEntropy) {
-    const hevc::PictureView view{padded.data(), picture.width, picture.height, picture.width};
-    const bool rice = hevc::persistent_rice_pays(view);
-    std::vector<uint8_t> slice;
-    hevc::best_encoder().encode({picture.width, picture.height, rice}, std::span(&view, 1),
-                                std::span(&slice, 1));
-    if (slice.size() < size) {
-      picture.coding = rice ? format::Coding::hevc_rice : format::Coding::hevc;
-      const auto bytes = std::as_bytes(std::span(slice));
-      content.stored.assign(bytes.begin(), bytes.end());
-      return;
-    }
+// The samples that are stored as they are, in place of those that are encoded; what is to encode.
+hevc::EncodeJob prepare_samples(uint32_t tokens, SymbolsPicture& symbols) {
+  format::Picture& picture = *symbols.picture;
+  PictureContent& content = *symbols.content;
+  const size_t size = size_t{picture.rows} * tokens;
+  if (content.samples.size() != size) {
+    symbols.padded = content.samples;
+    drop_padding(content, picture.rows, tokens);
   }
-  picture.coding = format::Coding::raw;
-  const auto bytes = std::as_bytes(std::span(content.samples));
+  const std::vector<uint8_t>& coded = symbols.padded.empty() ? content.samples : symbols.padded;
+  picture.content_checksum = checksum64(std::as_bytes(std::span(content.samples)));
+  symbols.worth_coding = entropy_of(content.samples) < kRawFromEntropy;
+  hevc::EncodeJob job;
+  job.picture = {coded.data(), picture.width, picture.height, picture.width};
+  job.persistent_rice = symbols.worth_coding && hevc::persistent_rice_pays(job.picture);
+  job.slice_data = &symbols.slice;
+  return job;
+}
+
+// Takes the slice, or the samples where they are shorter.
+void choose_coding(bool persistent_rice, SymbolsPicture& symbols) {
+  format::Picture& picture = *symbols.picture;
+  PictureContent& content = *symbols.content;
+  const bool coded = symbols.worth_coding && symbols.slice.size() < content.samples.size();
+  picture.coding = !coded            ? format::Coding::raw
+                   : persistent_rice ? format::Coding::hevc_rice
+                                     : format::Coding::hevc;
+  const auto bytes = std::as_bytes(std::span(coded ? symbols.slice : content.samples));
   content.stored.assign(bytes.begin(), bytes.end());
+}
+
+void encode_symbols(uint32_t tokens, std::span<SymbolsPicture> symbols, int threads) {
+  std::vector<hevc::EncodeJob> jobs(symbols.size());
+  parallel_for(symbols.size(), threads,
+               [&](size_t i, int) { jobs[i] = prepare_samples(tokens, symbols[i]); });
+  std::vector<hevc::EncodeJob> coded;
+  for (size_t i = 0; i < jobs.size(); ++i)
+    if (symbols[i].worth_coding) coded.push_back(jobs[i]);
+  hevc::encode_pictures(coded, threads);
+  for (size_t i = 0; i < jobs.size(); ++i) choose_coding(jobs[i].persistent_rice, symbols[i]);
 }
 
 // The process's libavcodec decoder, with sessions for all cores. Callers bring their own threads
@@ -127,12 +154,21 @@ Status parallel_check(size_t n, int threads, const Body& body) {
 
 }  // namespace
 
-void store_picture(uint32_t tokens, format::Picture& picture, PictureContent& content) {
-  if (picture.plane == format::Plane::symbols) encode_samples(tokens, picture, content);
-  content.samples = {};
-  picture.bytes = content.stored.size();
-  picture.payload_checksum = checksum64(content.stored);
-  if (picture.coding == format::Coding::raw) picture.content_checksum = picture.payload_checksum;
+void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
+                    std::span<PictureContent> contents, int threads) {
+  std::vector<SymbolsPicture> symbols;
+  for (size_t i = 0; i < pictures.size(); ++i) {
+    if (pictures[i].plane == format::Plane::symbols)
+      symbols.push_back({&pictures[i], &contents[i], {}, false, {}});
+  }
+  encode_symbols(tokens, symbols, threads);
+  parallel_for(pictures.size(), threads, [&](size_t i, int) {
+    format::Picture& picture = pictures[i];
+    contents[i].samples = {};
+    picture.bytes = contents[i].stored.size();
+    picture.payload_checksum = checksum64(contents[i].stored);
+    if (picture.coding == format::Coding::raw) picture.content_checksum = picture.payload_checksum;
+  });
 }
 
 Status load_pictures(const format::Header& header, std::span<const std::byte> object, int threads,

@@ -10,9 +10,11 @@
 
 namespace kvcodec {
 
-// Chooses the coding of a symbols picture, encodes it into content.stored and frees its samples;
-// fills coding, bytes and checksums of any picture. Deterministic.
-void store_picture(uint32_t tokens, format::Picture& picture, PictureContent& content);
+// Stores the pictures of a chunk: chooses the coding of those of symbols, encodes them into
+// content.stored, all at once on up to `threads` threads, and frees their samples; fills coding,
+// bytes and checksums of all. Deterministic, whatever the number of threads.
+void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
+                    std::span<PictureContent> contents, int threads);
 
 // Checks the payloads of all pictures and decodes their samples (stride: tokens), on up to
 // `threads` threads. corrupt names the first faulty picture.

@@ -5,13 +5,13 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <vector>
 
 #include "hevc/bit_writer.h"
 #include "hevc/block_tables.h"
 #include "hevc/encoder.h"
 #include "hevc/fast_cabac.h"
+#include "hevc/job_queue.h"
 
 // The same syntax as encoder_reference.cpp, which explains it. What makes this one fast: context
 // bins are first written as bytes (context << 1 | bin), most of them eight at a time from tables
@@ -241,14 +241,12 @@ class BlockEncoder {
   uint8_t* record_ = records_;
 };
 
-// Encodes pictures: the body of every variant that is built on this. In a header, so that each is
-// compiled for its own processor.
-inline void encode_with_blocks(const StreamParameters& parameters,
-                               std::span<const PictureView> pictures,
-                               std::span<std::vector<uint8_t>> slice_data) {
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    BlockEncoder(parameters.persistent_rice, slice_data[i]).encode(pictures[i]);
-    insert_emulation_prevention(slice_data[i], 0);
+// Encodes jobs of a queue: the body of every variant that is built on this. In a header, so that
+// each is compiled for its own processor.
+inline void encode_with_blocks(JobQueue& queue) {
+  while (EncodeJob* job = queue.take()) {
+    BlockEncoder(job->persistent_rice, *job->slice_data).encode(job->picture);
+    insert_emulation_prevention(*job->slice_data, 0);
   }
 }
 

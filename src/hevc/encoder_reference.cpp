@@ -5,6 +5,7 @@
 #include "hevc/cabac_encoder.h"
 #include "hevc/cabac_tables.h"
 #include "hevc/encoder_variants.h"
+#include "hevc/job_queue.h"
 #include "hevc/remaining_code.h"
 
 namespace kvcodec::hevc {
@@ -207,17 +208,16 @@ class SliceEncoder {
   int rice_statistic_ = 0;
 };
 
-void encode_pictures(const StreamParameters& parameters, std::span<const PictureView> pictures,
-                     std::span<std::vector<uint8_t>> slice_data) {
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    slice_data[i].clear();
-    SliceEncoder(parameters.persistent_rice, slice_data[i]).encode(pictures[i]);
-    insert_emulation_prevention(slice_data[i], 0);
+void encode_jobs(JobQueue& queue, size_t, LaneScratch&) {
+  while (EncodeJob* job = queue.take()) {
+    job->slice_data->clear();
+    SliceEncoder(job->persistent_rice, *job->slice_data).encode(job->picture);
+    insert_emulation_prevention(*job->slice_data, 0);
   }
 }
 
 }  // namespace
 
-const EncoderOps kReferenceEncoder = {"reference", encode_pictures};
+const EncoderOps kReferenceEncoder = {"reference", 1, 1, encode_jobs};
 
 }  // namespace kvcodec::hevc

@@ -4,6 +4,7 @@
 
 namespace kvcodec::hevc {
 
-const EncoderOps kScalarEncoder = {"scalar", encode_with_blocks};
+const EncoderOps kScalarEncoder = {
+    "scalar", 1, 1, [](JobQueue& queue, size_t, LaneScratch&) { encode_with_blocks(queue); }};
 
 }  // namespace kvcodec::hevc
