@@ -195,7 +195,7 @@ Measurement measure(const Plane& plane, const Options& options) {
   }
   result.bits = bits_a_sample(plane, slices);
 
-  if (auto decoder = hevc::create_software_decoder(1); decoder.ok()) {
+  if (auto decoder = hevc::create_general_decoder(1); decoder.ok()) {
     std::vector<uint8_t> decoded(plane.samples.size());
     std::vector<hevc::DecodeJob> jobs(pictures.size());
     for (size_t i = 0; i < jobs.size(); ++i) {

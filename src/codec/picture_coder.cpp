@@ -64,11 +64,10 @@ void encode_samples(uint32_t tokens, format::Picture& picture, PictureContent& c
   content.stored.assign(bytes.begin(), bytes.end());
 }
 
-// The process's libavcodec decoder, with sessions for all cores. Callers bring their own threads
-// and give it one job at a time, so that DecodeOptions::threads holds.
-Result<std::unique_ptr<hevc::Decoder>>& software_decoder() {
-  static Result<std::unique_ptr<hevc::Decoder>> decoder = hevc::create_software_decoder(0);
-  return decoder;
+// The process's decoder, for all cores; callers say how many threads they may use.
+hevc::Decoder& software_decoder() {
+  static const std::unique_ptr<hevc::Decoder> decoder = hevc::create_software_decoder(0);
+  return *decoder;
 }
 
 std::string picture_place(size_t index, const format::Picture& picture) {
@@ -85,14 +84,13 @@ Status load_samples(const format::Header& header, size_t index, PictureContent& 
     content.samples.assign(bytes, bytes + content.payload.size());
     return ok_status();
   }
-  if (!software_decoder().ok()) return software_decoder().error();
   content.stride = picture.width;
   content.samples.resize(size_t{picture.width} * picture.height);
   hevc::DecodeJob job;
   job.parameters = {picture.width, picture.height, picture.coding == format::Coding::hevc_rice};
   job.slice_data = {bytes, content.payload.size()};
   job.target = {content.samples.data(), picture.width, picture.height, picture.width};
-  (*software_decoder())->decode(std::span(&job, 1));
+  software_decoder().decode(std::span(&job, 1), 1);
   if (!job.status.ok()) {
     return make_error(job.status.error().code, "{}: {}", picture_place(index, picture),
                       job.status.error().message);
