@@ -235,7 +235,7 @@ void measure_encoders(const hevc::StreamParameters& parameters,
 void measure_decoder(const Plane& plane, const hevc::StreamParameters& parameters,
                      const std::vector<std::vector<uint8_t>>& slices, int repeat,
                      Measurement& result) {
-  auto decoder = hevc::create_software_decoder(1);
+  auto decoder = hevc::create_general_decoder(1);
   if (!decoder.ok()) return;
   std::vector<uint8_t> decoded(plane.samples.size());
   std::vector<hevc::DecodeJob> jobs(slices.size());

@@ -3,7 +3,7 @@
 """Runs a benchmark of build/release and keeps its figures as bench/results/NAME.json, with the
 hardware, the date and the command; then run scripts/update_docs.py.
 
-Usage: bench/run.py hevc|codec...        (the demo writes its own: scripts/demo --json FILE)
+Usage: bench/run.py hevc|hevc_decode|codec...        (the demo writes its own: scripts/demo --json FILE)
 """
 
 import datetime
@@ -31,6 +31,13 @@ def run_hevc():
         return " ".join(words), json.load(out)
 
 
+def run_hevc_decode():
+    with tempfile.NamedTemporaryFile() as out:
+        words = ["build/release/bench/hevc_decode_bench", "--repeat", "5"]
+        subprocess.run([*words, "--json", out.name], cwd=ROOT, check=True)
+        return " ".join(words), json.load(out)
+
+
 def run_codec():
     words = ["build/release/bench/codec_bench", "--repeat", "5"]
     done = subprocess.run([*words, "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
@@ -38,7 +45,7 @@ def run_codec():
 
 
 def main():
-    known = {"hevc": run_hevc, "codec": run_codec}
+    known = {"hevc": run_hevc, "hevc_decode": run_hevc_decode, "codec": run_codec}
     names = sys.argv[1:]
     if not names or not set(names) <= set(known):
         print(__doc__)

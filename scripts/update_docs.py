@@ -94,6 +94,31 @@ def hevc():
     return f"{table(heading, rows)}\n\n{table(count_heading, counts)}\n\n{source(result)}"
 
 
+def hevc_decode():
+    result = load("hevc_decode")
+    found = {}
+    for r in result["rows"]:
+        found.setdefault((r["plane"], r["pictures"]), {})[(r["decoder"], r["threads"])] = r
+    lanes = [name for name in ("neon", "sse4", "avx2", "avx512") if any(name == r["decoder"] for r in result["rows"])]
+    rows = []
+    for (plane, pictures), have in found.items():
+        speed = {key: r["mb_per_second"] for key, r in have.items()}
+        slow = speed["libavcodec", 1]
+        scalar = max(speed.get((name, 1), 0) for name in ("scalar", "bmi2"))
+        rows.append([
+            plane.replace("_", " "),
+            f"{have['library', 1]['bits']:.2f}",
+            str(pictures),
+            f"{slow:.1f}",
+            f"{scalar:.1f}",
+            *(f"{speed[name, 1]:.1f}" for name in lanes),
+            f"{speed['library', 1] / slow:.1f}x",
+            f"{speed['library', 2] / speed['library', 1]:.2f}x",
+        ])
+    heading = ["plane", "bits", "pictures", "libavcodec", "scalar", *lanes, "library over libavcodec", "2 threads over 1"]
+    return f"{table(heading, rows)}\n\nMB/s of samples. {source(result)}"
+
+
 def codec():
     result = load("codec")
     rows = []

@@ -132,20 +132,32 @@ Result<format::Header> read_whole(std::span<const std::byte> object, const Decod
   return header;
 }
 
-Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,
-                                     const DecodeOptions& options) {
+namespace {
+
+// All of a DecodedChunk but its pictures.
+Result<DecodedChunk> plan_chunk(format::Header header, const DecodeOptions& options) {
   if (is_calibrated(header.tier) && options.profile != nullptr)
     KVCODEC_CHECK(check_profile(header, *options.profile));
   std::vector<GroupPlan> groups = plan_groups(header);
   std::vector<Panel> panels;
   if (header.has_basis()) panels = plan_panels(groups.size(), header.tokens);
   std::vector<PictureContent> contents(header.pictures.size());
-  KVCODEC_CHECK(load_pictures(header, object, options.threads, contents));
   const Rope rope = header.tier == Tier::exact ? Rope{} : header.rope;
   transform::RotationTable turns(rope, options.position.value_or(header.id.first_token),
                                  header.tokens);
   return DecodedChunk{std::move(header), options.profile,     std::move(groups),
                       std::move(panels), std::move(contents), std::move(turns)};
+}
+
+}  // namespace
+
+Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,
+                                     const DecodeOptions& options) {
+  KVCODEC_TRY(DecodedChunk chunk, plan_chunk(std::move(header), options));
+  PicturesToLoad pictures{&chunk.header, object, chunk.contents};
+  load_pictures(std::span(&pictures, 1), options.threads);
+  KVCODEC_CHECK(std::move(pictures.status));
+  return chunk;
 }
 
 size_t restore_units(const DecodedChunk& chunk) {
@@ -182,8 +194,11 @@ std::vector<std::byte> restore_unit(const DecodedChunk& chunk, size_t unit) {
   return rows;
 }
 
-Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, uint32_t first_token,
-                    const DecodeOptions& options) {
+namespace {
+
+// The checks before any picture is decoded.
+Result<DecodedChunk> prepare_chunk(std::span<const std::byte> object, const KvTarget& target,
+                                   uint32_t first_token, const DecodeOptions& options) {
   KVCODEC_TRY(format::Header header, read_whole(object, options));
   KVCODEC_CHECK(check_target(header, target, first_token));
   if (options.position) KVCODEC_CHECK(check_position(header, *options.position));
@@ -192,15 +207,55 @@ Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, u
                       "the object is of tier {} and needs profile {}, none was given",
                       tier_name(header.tier), to_hex(header.profile));
   }
-  KVCODEC_TRY(const DecodedChunk chunk, decode_pictures(object, std::move(header), options));
-  // Nothing can fail from here on.
-  parallel_for(restore_units(chunk), options.threads, [&](size_t i, int) {
+  return plan_chunk(std::move(header), options);
+}
+
+// Nothing can fail here.
+void restore_chunk(const DecodedChunk& chunk, const KvTarget& target, uint32_t first_token,
+                   int threads) {
+  parallel_for(restore_units(chunk), threads, [&](size_t i, int) {
     const auto [plan, tokens] = unit_of(chunk, i);
     const std::vector<std::byte> rows = restore_unit(chunk, i);
     layout::scatter_rows(target, plan.kind, plan.layers, {first_token + tokens.first, tokens.count},
                          rows.data());
   });
-  return ok_status();
+}
+
+}  // namespace
+
+RestoredChunks decode_chunks(std::span<const ChunkToRestore> chunks, const KvTarget& target,
+                             DecodeOptions options, const std::function<bool()>& go_on) {
+  RestoredChunks restored;
+  std::vector<DecodedChunk> decoded;
+  decoded.reserve(chunks.size());  // what loads them points into it
+  std::vector<PicturesToLoad> pictures;
+  for (const ChunkToRestore& chunk : chunks) {
+    options.expected = chunk.expected;
+    auto next = prepare_chunk(chunk.object, target, chunk.first_token, options);
+    if (!next.ok()) {
+      restored.status = std::move(next.error());
+      break;
+    }
+    decoded.push_back(std::move(*next));
+    pictures.push_back({&decoded.back().header, chunk.object, decoded.back().contents});
+  }
+  load_pictures(pictures, options.threads);
+  for (size_t i = 0; i < decoded.size(); ++i) {
+    if (!pictures[i].status.ok()) {
+      restored.status = std::move(pictures[i].status);
+      break;
+    }
+    restore_chunk(decoded[i], target, chunks[i].first_token, options.threads);
+    ++restored.chunks;
+    if (!go_on()) return {restored.chunks, ok_status()};
+  }
+  return restored;
+}
+
+Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, uint32_t first_token,
+                    const DecodeOptions& options) {
+  const ChunkToRestore chunk{object, first_token, options.expected};
+  return decode_chunks(std::span(&chunk, 1), target, options, [] { return true; }).status;
 }
 
 Status verify_chunk(std::span<const std::byte> object, const DecodeOptions& options) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,21 @@ struct DecodedChunk {
 
 // The header of a whole object: read and checked against what is expected.
 Result<format::Header> read_whole(std::span<const std::byte> object, const DecodeOptions& options);
+
+// Chunks that follow each other in one target.
+struct ChunkToRestore {
+  std::span<const std::byte> object;
+  uint32_t first_token = 0;           // of the target
+  const ChunkId* expected = nullptr;  // instead of the options'
+};
+struct RestoredChunks {
+  size_t chunks = 0;            // restored: all before the first that is at fault
+  Status status = ok_status();  // of that one
+};
+// decode_chunk of several: their pictures are decoded together, and nothing is written from the
+// first faulty one on, nor after a chunk where go_on(), which is called after each, says no.
+RestoredChunks decode_chunks(std::span<const ChunkToRestore> chunks, const KvTarget& target,
+                             DecodeOptions options, const std::function<bool()>& go_on);
 
 // Every check of decode_chunk on the object itself.
 Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,

@@ -91,47 +91,15 @@ void encode_symbols(uint32_t tokens, std::span<SymbolsPicture> symbols, int thre
   for (size_t i = 0; i < jobs.size(); ++i) choose_coding(jobs[i].persistent_rice, symbols[i]);
 }
 
-// The process's libavcodec decoder, with sessions for all cores. Callers bring their own threads
-// and give it one job at a time, so that DecodeOptions::threads holds.
-Result<std::unique_ptr<hevc::Decoder>>& software_decoder() {
-  static Result<std::unique_ptr<hevc::Decoder>> decoder = hevc::create_software_decoder(0);
-  return decoder;
+// The process's decoder, for all cores; callers say how many threads they may use.
+hevc::Decoder& software_decoder() {
+  static const std::unique_ptr<hevc::Decoder> decoder = hevc::create_software_decoder(0);
+  return *decoder;
 }
 
 std::string picture_place(size_t index, const format::Picture& picture) {
   return fmt::format("picture {} ({} rows from {}) at offset {}", index, kv_kind_name(picture.kind),
                      picture.first_row, picture.offset);
-}
-
-// Decodes or copies one picture whose payload is whole, and checks its content.
-Status load_samples(const format::Header& header, size_t index, PictureContent& content) {
-  const format::Picture& picture = header.pictures[index];
-  const auto* bytes = reinterpret_cast<const uint8_t*>(content.payload.data());
-  if (picture.coding == format::Coding::raw) {
-    content.stride = header.tokens;
-    content.samples.assign(bytes, bytes + content.payload.size());
-    return ok_status();
-  }
-  if (!software_decoder().ok()) return software_decoder().error();
-  content.stride = picture.width;
-  content.samples.resize(size_t{picture.width} * picture.height);
-  hevc::DecodeJob job;
-  job.parameters = {picture.width, picture.height, picture.coding == format::Coding::hevc_rice};
-  job.slice_data = {bytes, content.payload.size()};
-  job.target = {content.samples.data(), picture.width, picture.height, picture.width};
-  (*software_decoder())->decode(std::span(&job, 1));
-  if (!job.status.ok()) {
-    return make_error(job.status.error().code, "{}: {}", picture_place(index, picture),
-                      job.status.error().message);
-  }
-  drop_padding(content, picture.rows, header.tokens);
-  const uint64_t checksum = checksum64(std::as_bytes(std::span(content.samples)));
-  if (checksum != picture.content_checksum) {
-    return make_error(ErrorCode::corrupt,
-                      "{}: checksum of the decoded samples: expected {:016x}, found {:016x}",
-                      picture_place(index, picture), picture.content_checksum, checksum);
-  }
-  return ok_status();
 }
 
 Status check_payload(const format::Header& header, size_t index, const PictureContent& content) {
@@ -143,13 +111,63 @@ Status check_payload(const format::Header& header, size_t index, const PictureCo
                     picture_place(index, picture), picture.payload_checksum, checksum);
 }
 
-// Calls body(i) for every i < n in parallel; the error of the lowest i, whatever the timing.
-template <typename Body>
-Status parallel_check(size_t n, int threads, const Body& body) {
-  std::vector<Status> statuses(n, ok_status());
-  parallel_for(n, threads, [&](size_t i, int) { statuses[i] = body(i); });
-  for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
-  return ok_status();
+// One picture of one of the objects.
+struct Load {
+  PicturesToLoad* object;
+  size_t index;
+  Status status = ok_status();
+  hevc::DecodeJob job;  // of coded symbols
+
+  const format::Header& header() const { return *object->header; }
+  const format::Picture& picture() const { return header().pictures[index]; }
+  PictureContent& content() const { return object->contents[index]; }
+  bool is_coded() const {
+    return picture().plane == format::Plane::symbols && picture().coding != format::Coding::raw;
+  }
+};
+
+// Copies symbols that are not coded, or makes the room and the job for those that are.
+void prepare_samples(Load& load) {
+  const format::Picture& picture = load.picture();
+  if (picture.plane != format::Plane::symbols) return;
+  PictureContent& content = load.content();
+  const auto* bytes = reinterpret_cast<const uint8_t*>(content.payload.data());
+  if (!load.is_coded()) {
+    content.stride = load.header().tokens;
+    content.samples.assign(bytes, bytes + content.payload.size());
+    return;
+  }
+  content.stride = picture.width;
+  content.samples.resize(size_t{picture.width} * picture.height);
+  const bool rice = picture.coding == format::Coding::hevc_rice;
+  load.job.parameters = {picture.width, picture.height, rice};
+  load.job.slice_data = {bytes, content.payload.size()};
+  load.job.target = {content.samples.data(), picture.width, picture.height, picture.width};
+}
+
+// Checks what was decoded.
+Status finish_samples(const Load& load) {
+  const format::Picture& picture = load.picture();
+  PictureContent& content = load.content();
+  if (!load.job.status.ok()) {
+    return make_error(load.job.status.error().code, "{}: {}", picture_place(load.index, picture),
+                      load.job.status.error().message);
+  }
+  drop_padding(content, picture.rows, load.header().tokens);
+  const uint64_t checksum = checksum64(std::as_bytes(std::span(content.samples)));
+  if (checksum == picture.content_checksum) return ok_status();
+  return make_error(ErrorCode::corrupt,
+                    "{}: checksum of the decoded samples: expected {:016x}, found {:016x}",
+                    picture_place(load.index, picture), picture.content_checksum, checksum);
+}
+
+// Gives each object the error of its first faulty picture, and leaves the pictures of those that
+// have none.
+void settle(std::vector<Load>& loads) {
+  for (Load& load : loads) {
+    if (load.object->status.ok() && !load.status.ok()) load.object->status = std::move(load.status);
+  }
+  std::erase_if(loads, [](const Load& load) { return !load.object->status.ok(); });
 }
 
 }  // namespace
@@ -171,16 +189,31 @@ void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
   });
 }
 
-Status load_pictures(const format::Header& header, std::span<const std::byte> object, int threads,
-                     std::span<PictureContent> contents) {
-  KVCODEC_CHECK(parallel_check(contents.size(), threads, [&](size_t i) {
-    contents[i].payload = object.subspan(header.pictures[i].offset, header.pictures[i].bytes);
-    return check_payload(header, i, contents[i]);
-  }));
-  return parallel_check(contents.size(), threads, [&](size_t i) {
-    const bool samples = header.pictures[i].plane == format::Plane::symbols;
-    return samples ? load_samples(header, i, contents[i]) : ok_status();
+void load_pictures(std::span<PicturesToLoad> objects, int threads) {
+  std::vector<Load> loads;
+  for (PicturesToLoad& object : objects) {
+    for (size_t i = 0; i < object.contents.size(); ++i)
+      loads.push_back({&object, i, ok_status(), {}});
+  }
+  parallel_for(loads.size(), threads, [&](size_t i, int) {
+    Load& load = loads[i];
+    load.content().payload =
+        load.object->object.subspan(load.picture().offset, load.picture().bytes);
+    load.status = check_payload(load.header(), load.index, load.content());
   });
+  settle(loads);
+  parallel_for(loads.size(), threads, [&](size_t i, int) { prepare_samples(loads[i]); });
+  std::vector<hevc::DecodeJob> jobs;
+  for (const Load& load : loads)
+    if (load.is_coded()) jobs.push_back(load.job);
+  software_decoder().decode(jobs, threads);
+  auto job = jobs.begin();
+  for (Load& load : loads)
+    if (load.is_coded()) load.job = std::move(*job++);
+  parallel_for(loads.size(), threads, [&](size_t i, int) {
+    if (loads[i].is_coded()) loads[i].status = finish_samples(loads[i]);
+  });
+  settle(loads);
 }
 
 }  // namespace kvcodec

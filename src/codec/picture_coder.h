@@ -16,9 +16,15 @@ namespace kvcodec {
 void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
                     std::span<PictureContent> contents, int threads);
 
+// The pictures of one object, to load.
+struct PicturesToLoad {
+  const format::Header* header;
+  std::span<const std::byte> object;
+  std::span<PictureContent> contents;  // one a picture
+  Status status = ok_status();         // out: corrupt names the first faulty picture
+};
 // Checks the payloads of all pictures and decodes their samples (stride: tokens), on up to
-// `threads` threads. corrupt names the first faulty picture.
-Status load_pictures(const format::Header& header, std::span<const std::byte> object, int threads,
-                     std::span<PictureContent> contents);
+// `threads` threads. The pictures of all objects reach the decoder together: the more the faster.
+void load_pictures(std::span<PicturesToLoad> objects, int threads);
 
 }  // namespace kvcodec

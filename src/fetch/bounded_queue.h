@@ -6,6 +6,8 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace kvcodec {
 
@@ -24,6 +26,21 @@ class BoundedQueue {
     values_.push_back(std::move(value));
     filled_.notify_one();
     return true;
+  }
+
+  // Waits for a value, then takes all that wait for as long as more(values taken) says. None:
+  // closed and empty.
+  template <typename More>
+  std::vector<T> pop_some(const More& more) {
+    std::unique_lock lock(mutex_);
+    filled_.wait(lock, [&] { return closed_ || !values_.empty(); });
+    std::vector<T> taken;
+    while (!values_.empty() && (taken.empty() || more(taken))) {
+      taken.push_back(std::move(values_.front()));
+      values_.pop_front();
+    }
+    room_.notify_all();
+    return taken;
   }
 
   // Waits for a value. Nothing: closed and empty.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "codec/chunk_decoder.h"
 #include "fetch/bounded_queue.h"
 #include "kvcodec/fetch.h"
 
@@ -69,6 +70,47 @@ Result<std::vector<Digest>> leading_keys(const Digest& ns, std::span<const int32
   return chunk_keys(ns, tokens.first(std::min<size_t>(tokens.size(), max_tokens)), chunk_tokens);
 }
 
+// Above this, one chunk has pictures enough to keep the decoder busy.
+constexpr uint64_t kMaxBytesTogether = uint64_t{16} << 20;
+
+// Restores chunks that follow those of the report, up to the first miss or fault.
+void restore_batch(std::vector<Fetched>& batch, std::span<const Digest> keys,
+                   const KvTarget& target, const FetchOptions& options, const DecodeOptions& decode,
+                   const Digest& ns, FetchReport& report) {
+  std::vector<ChunkId> ids;
+  std::optional<Error> miss;
+  for (Fetched& fetched : batch) {
+    report.transfer_seconds += fetched.seconds;
+    if (!fetched.object.ok()) {  // the last
+      miss = std::move(fetched.object.error());
+      break;
+    }
+    const size_t i = report.chunks + ids.size();
+    ids.push_back({ns, keys[i], static_cast<uint32_t>(i * options.chunk_tokens)});
+    report.object_bytes += fetched.object->size();
+  }
+  std::vector<ChunkToRestore> chunks;
+  for (size_t i = 0; i < ids.size(); ++i)
+    chunks.push_back({*batch[i].object, ids[i].first_token, &ids[i]});
+  const auto count_chunk = [&] {
+    ++report.chunks;
+    report.tokens_restored += options.chunk_tokens;
+    if (options.progress) options.progress(report.chunks, keys.size());
+    return !options.stop.stop_requested();
+  };
+  Stopwatch watch;
+  RestoredChunks restored = decode_chunks(chunks, target, decode, count_chunk);
+  report.decode_seconds += watch.seconds();
+  if (!restored.status.ok()) {
+    report.stopped_by = std::move(restored.status.error());
+    report.stopped_by->message =
+        fmt::format("{}: {}", object_name(ns, keys[report.chunks], options.rendition),
+                    report.stopped_by->message);
+  } else if (miss && restored.chunks == chunks.size() && !options.stop.stop_requested()) {
+    report.stopped_by = std::move(miss);
+  }
+}
+
 }  // namespace
 
 Result<uint32_t> match_prefix(Store& store, const Digest& ns, std::span<const int32_t> tokens,
@@ -97,8 +139,11 @@ Result<FetchReport> fetch_prefix(Store& store, const Digest& ns, std::span<const
 
   Stopwatch all;
   FetchReport report;
-  // The object being restored counts as in flight too.
-  BoundedQueue<Fetched> queue(std::max<size_t>(1, options.max_chunks_in_flight - 1));
+  // Objects being restored count as in flight too.
+  const size_t max_waiting = std::max<size_t>(1, options.max_chunks_in_flight / 2);
+  const size_t max_together =
+      options.max_chunks_in_flight - std::min(max_waiting, options.max_chunks_in_flight - 1);
+  BoundedQueue<Fetched> queue(max_waiting);
   std::jthread transfer([&](const std::stop_token& own_stop) {
     for (const Digest& key : keys) {
       if (own_stop.stop_requested() || options.stop.stop_requested()) break;
@@ -117,29 +162,16 @@ Result<FetchReport> fetch_prefix(Store& store, const Digest& ns, std::span<const
   decode.profile = options.profile;
   decode.limits = options.limits;
   decode.threads = options.threads;
-  for (std::optional<Fetched> next; (next = queue.pop()).has_value();) {
-    const size_t i = report.chunks;
-    report.transfer_seconds += next->seconds;
-    if (!next->object.ok()) {
-      report.stopped_by = std::move(next->object.error());
-      break;
-    }
-    const ChunkId id{ns, keys[i], report.tokens_restored};
-    decode.expected = &id;
-    Stopwatch watch;
-    Status restored = decode_chunk(*next->object, target, id.first_token, decode);
-    report.decode_seconds += watch.seconds();
-    report.object_bytes += next->object->size();
-    if (!restored.ok()) {
-      report.stopped_by = std::move(restored.error());
-      report.stopped_by->message = fmt::format(
-          "{}: {}", object_name(ns, keys[i], options.rendition), report.stopped_by->message);
-      break;
-    }
-    ++report.chunks;
-    report.tokens_restored += options.chunk_tokens;
-    if (options.progress) options.progress(report.chunks, keys.size());
-    if (options.stop.stop_requested()) break;
+  // The more chunks that have arrived are decoded together the better, as long as they are small.
+  const auto more = [&](const std::vector<Fetched>& taken) {
+    uint64_t bytes = 0;
+    for (const Fetched& fetched : taken) bytes += fetched.object.ok() ? fetched.object->size() : 0;
+    return taken.size() < max_together && bytes < kMaxBytesTogether;
+  };
+  while (!report.stopped_by && !options.stop.stop_requested()) {
+    std::vector<Fetched> batch = queue.pop_some(more);
+    if (batch.empty()) break;
+    restore_batch(batch, keys, target, options, decode, ns, report);
   }
   queue.close();
   transfer.request_stop();

@@ -33,5 +33,6 @@ constexpr RemainingCode remaining_code(uint32_t level, int rice) {
 // less 1; the parameter grows past p only on a level above 3 << p.
 inline constexpr uint32_t kMaxRemaining = 127;
 inline constexpr int kMaxRice = 6;
+inline constexpr int kMaxRemainingBits = 16;
 
 }  // namespace kvcodec::hevc

@@ -7,10 +7,10 @@
 #include "hevc/encoder.h"
 
 // Three bytes choose the picture's parameters, the others are its slice data. Whatever they are,
-// the decoder says corrupt and leaves the target alone, or writes samples and none outside of the
-// picture; and what it met has no effect on the next picture. (Which samples a malformed slice
-// gives is not defined: libavcodec does not tell where one ends early. A chunk's content checksum
-// refuses those.)
+// the decoder says corrupt or gives samples, writes none outside of the picture; and what it met
+// has no effect on the next picture. (Which samples a malformed slice gives is not defined where it
+// went to libavcodec, which does not tell where one ends early. A chunk's content checksum refuses
+// those.)
 using namespace kvcodec;
 
 namespace {
@@ -24,7 +24,6 @@ struct Decoded {
 
 Decoded decode(const hevc::StreamParameters& parameters, std::span<const uint8_t> slice_data) {
   static const auto decoder = hevc::create_software_decoder(1);
-  KVCODEC_REQUIRE(decoder.ok());
   Decoded decoded;
   const size_t stride = parameters.width + 3;
   decoded.memory.assign(stride * parameters.height, kUntouched);
@@ -32,7 +31,7 @@ Decoded decode(const hevc::StreamParameters& parameters, std::span<const uint8_t
   job.parameters = parameters;
   job.slice_data = slice_data;
   job.target = {decoded.memory.data(), parameters.width, parameters.height, stride};
-  (*decoder)->decode(std::span(&job, 1));
+  decoder->decode(std::span(&job, 1));
   decoded.status = job.status;
   return decoded;
 }
@@ -64,10 +63,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Decoded first = decode(parameters, slice_data);
   if (!first.status.ok()) {
     KVCODEC_REQUIRE(first.status.error().code == ErrorCode::corrupt);
-    KVCODEC_REQUIRE(std::ranges::count(first.memory, kUntouched) ==
-                    static_cast<ptrdiff_t>(first.memory.size()));
-    check_good_picture(parameters);
-    return 0;
   }
   for (size_t row = 0; row < parameters.height; ++row) {
     const uint8_t* end = &first.memory[row * (parameters.width + 3) + parameters.width];

@@ -47,6 +47,20 @@ TEST(BoundedQueue, CloseWakesBothSides) {
   EXPECT_FALSE(full.push(3));
 }
 
+TEST(BoundedQueue, TakesSomeAtOnce) {
+  BoundedQueue<int> queue(5);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue.push(i));
+  const auto below = [](size_t n) {
+    return [n](const std::vector<int>& taken) { return taken.size() < n; };
+  };
+  EXPECT_EQ(queue.pop_some(below(3)), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(queue.pop_some(below(0)), (std::vector<int>{3}));  // one at least
+  ASSERT_TRUE(queue.push(5));
+  queue.close();
+  EXPECT_EQ(queue.pop_some(below(9)), (std::vector<int>{4, 5}));
+  EXPECT_TRUE(queue.pop_some(below(9)).empty());
+}
+
 TEST(BoundedQueue, MovesValues) {
   BoundedQueue<std::unique_ptr<int>> queue(1);
   ASSERT_TRUE(queue.push(std::make_unique<int>(7)));

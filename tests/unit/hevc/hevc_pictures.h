@@ -87,9 +87,7 @@ inline std::vector<uint8_t> encode(const TestPicture& picture, bool rice = false
 }
 
 inline std::unique_ptr<Decoder> new_decoder(int threads = 1) {
-  auto decoder = create_software_decoder(threads);
-  EXPECT_TRUE(decoder.ok()) << (decoder.ok() ? "" : decoder.error().message);
-  return std::move(*decoder);
+  return create_software_decoder(threads);
 }
 
 inline DecodeJob new_job(TestPicture& target, const std::vector<uint8_t>& slice,

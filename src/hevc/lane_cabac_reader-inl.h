@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Once a target, as lane_ops-inl.h.
+#if defined(KVCODEC_LANE_CABAC_READER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCODEC_LANE_CABAC_READER_INL_H_
+#undef KVCODEC_LANE_CABAC_READER_INL_H_
+#else
+#define KVCODEC_LANE_CABAC_READER_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hevc/lane_ops-inl.h"
+
+#if HWY_TARGET != HWY_SCALAR
+HWY_BEFORE_NAMESPACE();
+namespace kvcodec::hevc::HWY_NAMESPACE {
+
+// 9.3.4.3 of all lanes. As in CabacReader, ivlOffset is the upper 9 bits of value, and range is
+// scaled to it.
+struct LaneCabac {
+  V value, range;
+  V waiting;  // bits below the offset
+  V next;     // position of the first bit not in value
+  const uint8_t* bytes;
+
+  static constexpr uint32_t kWindow = 23;
+  static constexpr uint32_t kMaxShift = 6;  // of a context bin: no LPS range is below 6
+
+  HWY_INLINE void refill() {
+    const V more = hn::Shl(gather_bits(bytes, hn::ShiftRight<3>(next)), hn::And(next, set(7)));
+    value = hn::Or(value, hn::Shr(more, hn::Add(waiting, set(9))));
+    next = hn::Add(next, hn::Sub(set(kWindow), waiting));
+    waiting = set(kWindow);
+  }
+  // Before `bins` context bins.
+  HWY_INLINE void need(uint32_t bins) {
+    if (any_of(hn::Lt(waiting, set(kMaxShift * bins)))) refill();
+  }
+
+  // One bin of every lane where `active` is all ones, else nothing happens; `state` becomes the
+  // context's next state. The bin is 0 or 1, in inactive lanes anything.
+  template <bool all>
+  HWY_INLINE V get(V& state, V active) {
+    const V eights = hn::And(hn::ShiftRight<26>(range), set(24));
+    V lps = lps_of(lps_words(state), eights);
+    if (!all) lps = hn::And(lps, active);
+    const V mps = hn::Sub(range, lps);
+    const M more_probable = hn::Lt(value, mps);
+    const V less = next_lps(state), more = next_mps(state);
+    value = hn::Min(value, hn::Sub(value, mps));  // wraps where it must not be taken
+    range = select(more_probable, mps, lps);
+    const V shift = leading_zeros(range);
+    range = hn::Shl(range, shift);
+    value = hn::Shl(value, shift);
+    waiting = hn::Sub(waiting, shift);
+    const V bin = hn::And(select(more_probable, state, hn::Not(state)), set(1));
+    state = select(more_probable, more, less);
+    return bin;
+  }
+};
+
+// The bypass bins of a sub-block: strings of kString bins, left aligned in high and low, each a
+// division (see CabacReader::peek_bypass()).
+struct LaneBypass {
+  static constexpr int kString = 42;
+  V high, low;
+  V left;  // bins left
+  V64 offset0, offset1, string0, string1;
+
+  HWY_INLINE void peek(const LaneCabac& cabac, V offset, V position) {
+    const V at = hn::ShiftRight<3>(position), shift = hn::And(position, set(7));
+    const V first = gather_bits(cabac.bytes, at),
+            second = gather_bits(cabac.bytes, hn::Add(at, set(4)));
+    const V range = hn::ShiftRight<23>(cabac.range);
+    divide(widen_low(offset), widen_low(first), widen_low(second), widen_low(shift),
+           widen_low(range), offset0, string0);
+    divide(widen_high(offset), widen_high(first), widen_high(second), widen_high(shift),
+           widen_high(range), offset1, string1);
+    high = narrow(hn::ShiftRight<kString - 32>(string0), hn::ShiftRight<kString - 32>(string1));
+    low = hn::ShiftLeft<64 - kString>(narrow(string0, string1));
+    left = set(kString);
+  }
+
+  static HWY_INLINE void divide(V64 offset, V64 first, V64 second, V64 shift, V64 range,
+                                V64& longer, V64& string) {
+    const V64 bits = hn::Shl(hn::Or(hn::ShiftLeft<32>(first), second), shift);
+    longer = hn::Or(hn::ShiftLeft<kString>(offset), hn::ShiftRight<64 - kString>(bits));
+    string = floor_to_integer(hn::Div(to_double(longer), to_double(range)));
+  }
+
+  HWY_INLINE void take(V bits) {
+    high = hn::Or(hn::Shl(high, bits), hn::Shr(hn::ShiftRight<1>(low), hn::Sub(set(31), bits)));
+    low = hn::Shl(low, bits);
+    left = hn::Sub(left, bits);
+  }
+
+  // Offset and position after what was taken.
+  HWY_INLINE void end(const LaneCabac& cabac, V& offset, V& position) const {
+    const V64 left0 = widen_low(left), left1 = widen_high(left);
+    const V longer = narrow(hn::Shr(offset0, left0), hn::Shr(offset1, left1));
+    const V taken = narrow(hn::Shr(string0, left0), hn::Shr(string1, left1));
+    offset = hn::Sub(longer, hn::Mul(taken, hn::ShiftRight<23>(cabac.range)));
+    position = hn::Add(position, hn::Sub(set(kString), left));
+  }
+};
+
+}  // namespace kvcodec::hevc::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // HWY_TARGET
+
+#endif  // include guard
