@@ -3,39 +3,16 @@
 #include <latch>
 #include <mutex>
 
+#include "base/cuda.h"
 #include "base/error.h"
-#include "hevc/nvdec_driver.h"
+#include "hevc/nvdec.h"
 
 namespace kvcodec::hevc {
 namespace {
 
-// Page-locked memory, which the GPU writes without a detour. Freed with the context current.
-struct PinnedBuffer {
-  const NvdecDriver* driver = nullptr;
-  void* bytes = nullptr;
-  size_t size = 0;
-
-  PinnedBuffer() = default;
-  PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~PinnedBuffer() {
-    if (bytes == nullptr) return;
-    const ContextScope scope(*driver);
-    driver->extras().cuMemFreeHost(bytes);
-  }
-  void swap(PinnedBuffer& other) noexcept {
-    std::swap(driver, other.driver);
-    std::swap(bytes, other.bytes);
-    std::swap(size, other.size);
-  }
-};
-
 class NvdecDecoder final : public Decoder {
  public:
-  NvdecDecoder(std::unique_ptr<NvdecDriver> driver, std::unique_ptr<NvdecPool> pool)
+  NvdecDecoder(std::shared_ptr<const CudaDriver> driver, std::unique_ptr<NvdecPool> pool)
       : driver_(std::move(driver)), pool_(std::move(pool)) {}
 
   const char* name() const override { return "nvdec"; }
@@ -57,7 +34,7 @@ class NvdecDecoder final : public Decoder {
       };
       request.done = [this, &job, &buffer = staged[i], &left](Status status) {
         if (status.ok()) copy_rows(buffer, job);
-        if (buffer.bytes != nullptr) release(std::move(buffer));
+        if (buffer.data() != nullptr) release(std::move(buffer));
         job.status = std::move(status);
         left.count_down();
       };
@@ -85,7 +62,7 @@ class NvdecDecoder final : public Decoder {
     copy.srcDevice = picture.samples;
     copy.srcPitch = picture.pitch;
     copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-    copy.dstHost = buffer.bytes;
+    copy.dstHost = buffer.data();
     copy.dstPitch = picture.width;
     copy.WidthInBytes = picture.width;
     copy.Height = picture.height;
@@ -95,8 +72,7 @@ class NvdecDecoder final : public Decoder {
   static void copy_rows(const PinnedBuffer& buffer, const DecodeJob& job) {
     const PictureTarget& target = job.target;
     for (uint32_t y = 0; y < target.height; ++y) {
-      std::memcpy(target.samples + y * target.stride,
-                  static_cast<const uint8_t*>(buffer.bytes) + size_t{y} * target.width,
+      std::memcpy(target.samples + y * target.stride, buffer.data() + size_t{y} * target.width,
                   target.width);
     }
   }
@@ -105,19 +81,14 @@ class NvdecDecoder final : public Decoder {
     {
       const std::lock_guard lock(mutex_);
       for (PinnedBuffer& idle : idle_) {
-        if (idle.size < size) continue;
+        if (idle.size() < size) continue;
         std::swap(idle, idle_.back());
         PinnedBuffer buffer = std::move(idle_.back());
         idle_.pop_back();
         return buffer;
       }
     }
-    PinnedBuffer buffer;
-    KVCODEC_CHECK(
-        driver_->check(driver_->extras().cuMemHostAlloc(&buffer.bytes, size, 0), "cuMemHostAlloc"));
-    buffer.driver = driver_.get();
-    buffer.size = size;
-    return buffer;
+    return PinnedBuffer::allocate(*driver_, size);
   }
 
   void release(PinnedBuffer buffer) {
@@ -126,7 +97,7 @@ class NvdecDecoder final : public Decoder {
   }
 
   static constexpr size_t kMaxIdle = 64;
-  const std::unique_ptr<NvdecDriver> driver_;
+  const std::shared_ptr<const CudaDriver> driver_;
   std::mutex mutex_;
   std::vector<PinnedBuffer> idle_;
   const std::unique_ptr<NvdecPool> pool_;  // destroyed first: its threads use what is above
@@ -135,8 +106,8 @@ class NvdecDecoder final : public Decoder {
 }  // namespace
 
 Result<std::unique_ptr<Decoder>> create_nvdec_decoder(const NvdecOptions& options) {
-  KVCODEC_TRY(auto driver, NvdecDriver::open(options.device));
   KVCODEC_TRY(auto pool, NvdecPool::create(options));
+  KVCODEC_TRY(auto driver, CudaDriver::open(options.device));
   return std::unique_ptr<Decoder>(
       std::make_unique<NvdecDecoder>(std::move(driver), std::move(pool)));
 }

@@ -99,7 +99,7 @@ class Worker {
       : driver_(driver), max_bytes_(max_bytes), queue_(queue), counters_(counters) {}
 
   void run() {
-    const ContextScope scope(driver_);
+    const CudaScope scope(driver_.driver());
     session_.emplace(driver_, max_bytes_);
     for (;;) {
       fill();

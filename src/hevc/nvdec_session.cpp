@@ -121,12 +121,7 @@ Status NvdecSession::create(uint32_t width, uint32_t height) {
   KVCODEC_CHECK(
       driver_.check(driver_.cuvid().cuvidCreateDecoder(&decoder_, &info), "cuvidCreateDecoder"));
   if (stream_ == nullptr) {
-    int least = 0, greatest = 0;
-    KVCODEC_CHECK(driver_.check(driver_.extras().cuCtxGetStreamPriorityRange(&least, &greatest),
-                                "cuCtxGetStreamPriorityRange"));
-    KVCODEC_CHECK(driver_.check(
-        driver_.extras().cuStreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, least),
-        "cuStreamCreateWithPriority"));
+    KVCODEC_TRY(stream_, driver_.driver().new_low_priority_stream());
   }
   while (static_cast<int>(slots_.size()) < depth_) {
     slots_.emplace_back();
