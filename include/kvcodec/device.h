@@ -12,13 +12,15 @@
 #include "kvcodec/result.h"
 
 // Restoring into a KV cache in the memory of an NVIDIA GPU: the stored bytes cross PCIe, NVDEC
-// decodes the pictures, and kernels restore them in place. NVIDIA's driver is loaded when a restorer
-// is created; nothing else of CUDA is needed at run time.
+// decodes the pictures, and kernels restore them in place. NVIDIA's driver is loaded when a
+// restorer is created; nothing else of CUDA is needed at run time.
 namespace kvcodec {
 
 struct DeviceOptions {
   int device = 0;    // CUDA ordinal
   int sessions = 0;  // NVDEC decoders; 0: one more than the GPU has engines
+  // Threads of a call that check and prepare chunks; 0: 4, or all cores where there are fewer.
+  int host_threads = 0;
   // Device memory in use beside profiles: half for decoders, half for chunks being restored.
   uint64_t max_device_bytes = uint64_t{400} << 20;
 };

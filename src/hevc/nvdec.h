@@ -16,8 +16,10 @@ namespace kvcodec::hevc {
 // here needs a GPU, or CUDA's toolkit, to build or to start.
 
 struct NvdecOptions {
-  int device = 0;    // CUDA ordinal
-  int sessions = 0;  // decoders working at once; 0: one for each engine of the GPU
+  int device = 0;  // CUDA ordinal
+  // Decoders working at once. 0: one more than the GPU has engines, which keeps them busy while a
+  // session waits for its pictures to be used.
+  int sessions = 0;
   // Device memory for decoded pictures, all sessions together. What is left for one session
   // decides how many pictures it has in flight, 2 to 8; below 2 a picture is refused.
   uint64_t max_device_bytes = uint64_t{400} << 20;

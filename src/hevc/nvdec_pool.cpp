@@ -95,12 +95,17 @@ struct Counters {
 // What one thread does with one session.
 class Worker {
  public:
-  Worker(const NvdecDriver& driver, uint64_t max_bytes, JobQueue& queue, Counters& counters)
-      : driver_(driver), max_bytes_(max_bytes), queue_(queue), counters_(counters) {}
+  Worker(const NvdecDriver& driver, uint64_t max_bytes, LargestPicture& largest, JobQueue& queue,
+         Counters& counters)
+      : driver_(driver),
+        max_bytes_(max_bytes),
+        largest_(largest),
+        queue_(queue),
+        counters_(counters) {}
 
   void run() {
     const CudaScope scope(driver_.driver());
-    session_.emplace(driver_, max_bytes_);
+    session_.emplace(driver_, max_bytes_, largest_);
     for (;;) {
       fill();
       if (next_ && decoding_.empty() && mapped_.empty()) {
@@ -202,7 +207,7 @@ class Worker {
 
   // After a device error: a fresh session; what had not been used yet is decoded once more.
   void recover(Error error) {
-    session_.emplace(driver_, max_bytes_);
+    session_.emplace(driver_, max_bytes_, largest_);
     for (auto picture = decoding_.rbegin(); picture != decoding_.rend(); ++picture) {
       if (picture->queued.retried) {
         end(picture->queued, Error(error));
@@ -232,6 +237,7 @@ class Worker {
 
   const NvdecDriver& driver_;
   const uint64_t max_bytes_;
+  LargestPicture& largest_;
   JobQueue& queue_;
   Counters& counters_;
   std::optional<NvdecSession> session_;
@@ -258,10 +264,10 @@ class Pool final : public NvdecPool {
   Pool(std::unique_ptr<NvdecDriver> driver, const NvdecOptions& options)
       : driver_(std::move(driver)) {
     const int sessions =
-        options.sessions > 0 ? options.sessions : static_cast<int>(driver_->info().engines);
+        options.sessions > 0 ? options.sessions : static_cast<int>(driver_->info().engines) + 1;
     for (int i = 0; i < sessions; ++i) {
       workers_.emplace_back([this, max_bytes = options.max_device_bytes / sessions] {
-        Worker(*driver_, max_bytes, queue_, counters_).run();
+        Worker(*driver_, max_bytes, largest_, queue_, counters_).run();
       });
     }
   }
@@ -293,6 +299,7 @@ class Pool final : public NvdecPool {
 
  private:
   const std::unique_ptr<NvdecDriver> driver_;
+  LargestPicture largest_;
   JobQueue queue_;
   Counters counters_;
   std::vector<std::jthread> workers_;

@@ -91,8 +91,8 @@ int NvdecSession::fitting_depth(uint32_t width, uint32_t height) const {
 Status NvdecSession::create(uint32_t width, uint32_t height) {
   destroy();
   // Room for all sizes so far, so that going back to one is a reconfiguration.
-  if (const uint32_t w = std::max(max_width_, width), h = std::max(max_height_, height);
-      fitting_depth(w, h) >= kMinDepth) {
+  largest_.include(width, height);
+  if (const uint32_t w = largest_.width, h = largest_.height; fitting_depth(w, h) >= kMinDepth) {
     max_width_ = w;
     max_height_ = h;
   } else {

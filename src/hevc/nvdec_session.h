@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -8,14 +9,26 @@
 
 namespace kvcodec::hevc {
 
+// The largest coded sides met so far. Thread-safe.
+struct LargestPicture {
+  std::atomic<uint32_t> width = 0, height = 0;
+  void include(uint32_t w, uint32_t h) {
+    for (uint32_t now = width; now < w && !width.compare_exchange_weak(now, w);) {
+    }
+    for (uint32_t now = height; now < h && !height.compare_exchange_weak(now, h);) {
+    }
+  }
+};
+
 // One hardware decoder: pictures of one size at a time, several in flight. Slots [0, depth()) hold
 // them. Used by one thread, with the driver's context current, while the driver lives. After a
 // device error a session must be thrown away.
 class NvdecSession {
  public:
   // max_bytes: of device memory for the surfaces of one session.
-  NvdecSession(const NvdecDriver& driver, uint64_t max_bytes)
-      : driver_(driver), max_bytes_(max_bytes) {}
+  // `largest`: of all sessions of a pool, so that one need not grow step by step as another did.
+  NvdecSession(const NvdecDriver& driver, uint64_t max_bytes, LargestPicture& largest)
+      : driver_(driver), max_bytes_(max_bytes), largest_(largest) {}
   ~NvdecSession();
   NvdecSession(const NvdecSession&) = delete;
   NvdecSession& operator=(const NvdecSession&) = delete;
@@ -53,6 +66,7 @@ class NvdecSession {
 
   const NvdecDriver& driver_;
   const uint64_t max_bytes_;
+  LargestPicture& largest_;
   CUvideodecoder decoder_ = nullptr;
   CUstream stream_ = nullptr;
   StreamParameters parameters_;

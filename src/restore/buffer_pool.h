@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -73,37 +72,6 @@ class BufferPool {
 
   std::mutex mutex_;
   std::vector<Buffer> idle_;
-};
-
-// Bytes that may be in use at once. Thread-safe.
-class Budget {
- public:
-  explicit Budget(uint64_t limit) : limit_(limit), left_(limit) {}
-  uint64_t limit() const { return limit_; }
-  bool try_acquire(uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    if (bytes > left_) return false;
-    left_ -= bytes;
-    return true;
-  }
-  void acquire(uint64_t bytes) {  // requires bytes <= limit()
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return bytes <= left_; });
-    left_ -= bytes;
-  }
-  void release(uint64_t bytes) {
-    {
-      const std::lock_guard lock(mutex_);
-      left_ += bytes;
-    }
-    changed_.notify_all();
-  }
-
- private:
-  const uint64_t limit_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t left_;
 };
 
 }  // namespace kvcodec::restore

@@ -19,8 +19,8 @@ uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign
 class ImageBuilder {
  public:
   ImageBuilder(const format::Header& header, std::span<const std::byte> object,
-               std::span<const PictureContent> decoded)
-      : header_(header), object_(object), decoded_(decoded) {}
+               std::span<const PictureContent> decoded, std::span<std::byte> upload)
+      : header_(header), object_(object), decoded_(decoded), upload_(upload) {}
 
   ChunkImage build(const KvGeometry& target) {
     image_.picture_samples.resize(header_.pictures.size());
@@ -39,11 +39,16 @@ class ImageBuilder {
   }
 
  private:
-  uint64_t add_bytes(std::span<const std::byte> bytes) {
-    const uint64_t at = aligned(image_.bytes.size());
-    image_.bytes.resize(at + bytes.size());
-    if (!bytes.empty()) std::memcpy(image_.bytes.data() + at, bytes.data(), bytes.size());
+  // Places bytes behind what is there.
+  uint64_t append(std::span<const std::byte> bytes) {
+    const uint64_t at = image_.upload_bytes;
+    if (!bytes.empty()) std::memcpy(upload_.data() + at, bytes.data(), bytes.size());
+    image_.upload_bytes += bytes.size();
     return at;
+  }
+  uint64_t add_bytes(std::span<const std::byte> bytes) {
+    image_.upload_bytes = aligned(image_.upload_bytes);
+    return append(bytes);
   }
   template <typename T, size_t n>
   uint64_t add(std::span<const T, n> items) {
@@ -63,11 +68,8 @@ class ImageBuilder {
         const format::Picture& low = header_.pictures[plan.low_bits[i]];
         // Pictures of one group are one array: only the first is aligned.
         const auto payload = object_.subspan(low.offset, low.bytes);
-        if (i == 0) {
-          group.low_bits = add_bytes(payload);
-        } else {
-          image_.bytes.insert(image_.bytes.end(), payload.begin(), payload.end());
-        }
+        const uint64_t at = i == 0 ? add_bytes(payload) : append(payload);
+        if (i == 0) group.low_bits = at;
       }
     } else {
       add_escapes(plan, group);
@@ -131,7 +133,7 @@ class ImageBuilder {
     image_.checks = static_cast<uint32_t>(offsets.size());
     const uint64_t at_offsets = add(std::span(offsets)), at_bytes = add(std::span(bytes)),
                    at_expected = add(std::span(expected));
-    uint64_t at = aligned(image_.bytes.size());
+    uint64_t at = aligned(image_.upload_bytes);
     const auto reserve = [&at](uint64_t size) { return std::exchange(at, aligned(at + size)); };
     const uint64_t staging = reserve(staging_bytes_);
     const uint64_t turns = uint64_t{image_.pairs} * header_.tokens * 4;
@@ -152,8 +154,9 @@ class ImageBuilder {
     }
     if (in_image_) return;
     for (uint64_t& samples : image_.picture_samples) samples += staging;
-    auto* words = reinterpret_cast<uint64_t*>(image_.bytes.data() + at_offsets);
-    for (uint32_t i = 0; i < image_.checks; ++i) words[i] += staging;
+    for (uint64_t& offset : offsets) offset += staging;
+    if (!offsets.empty())
+      std::memcpy(upload_.data() + at_offsets, offsets.data(), offsets.size() * sizeof(uint64_t));
   }
 
   void place_samples(GroupImage& group, std::vector<uint64_t>& offsets,
@@ -177,14 +180,12 @@ class ImageBuilder {
   }
 
   void place_decoded(GroupImage& group) {
-    group.samples = aligned(image_.bytes.size());
-    image_.bytes.resize(group.samples);
+    image_.upload_bytes = group.samples = aligned(image_.upload_bytes);
     for (size_t index : group.plan.symbols) {
       const PictureContent& content = decoded_[index];
       for (uint32_t row = 0; row < header_.pictures[index].rows; ++row) {
-        const auto* from =
-            reinterpret_cast<const std::byte*>(content.samples.data()) + row * content.stride;
-        image_.bytes.insert(image_.bytes.end(), from, from + header_.tokens);
+        append(std::as_bytes(
+            std::span(content.samples).subspan(row * content.stride, header_.tokens)));
       }
     }
   }
@@ -192,6 +193,7 @@ class ImageBuilder {
   const format::Header& header_;
   const std::span<const std::byte> object_;
   const std::span<const PictureContent> decoded_;
+  const std::span<std::byte> upload_;
   ChunkImage image_;
   uint64_t sinks_ = 0, staging_bytes_ = 0;
   bool in_image_ = false;
@@ -199,9 +201,25 @@ class ImageBuilder {
 
 }  // namespace
 
+uint64_t max_upload_bytes(const format::Header& header, uint64_t object_bytes,
+                          const KvGeometry& target) {
+  const uint64_t rows = uint64_t{header.rows(KvKind::key)} + header.rows(KvKind::value);
+  uint64_t decoded = 0;  // where the host decodes, which it does for small pictures
+  for (const format::Picture& picture : header.pictures)
+    decoded += uint64_t{picture.rows} * header.tokens;
+  constexpr uint64_t kArrays = 16;  // a group, and of the chunk
+  const uint64_t tables = rows * (sizeof(uint32_t) + sizeof(int16_t) + 1 + sizeof(float)) +
+                          header.pictures.size() * 3 * sizeof(uint64_t) +
+                          header.rope.phase_steps.size() * sizeof(uint64_t) +
+                          target.block_table.size() * sizeof(uint32_t) + 1024;
+  return object_bytes + header.sinks.size() + header.escapes.size() * sizeof(EscapeEntry) + tables +
+         decoded + (2 * uint64_t{header.shape.layers} + 1) * kArrays * kAlign;
+}
+
 ChunkImage build_image(const format::Header& header, std::span<const std::byte> object,
-                       std::span<const PictureContent> decoded, const KvGeometry& target) {
-  return ImageBuilder(header, object, decoded).build(target);
+                       std::span<const PictureContent> decoded, const KvGeometry& target,
+                       std::span<std::byte> upload) {
+  return ImageBuilder(header, object, decoded, upload).build(target);
 }
 
 }  // namespace kvcodec::restore

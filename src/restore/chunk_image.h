@@ -28,9 +28,9 @@ struct GroupImage {
   uint32_t checks = 0;
 };
 
-// A chunk's device memory: first what the host uploads (`bytes`), then what kernels fill.
+// A chunk's device memory: first what the host uploads, then what kernels fill.
 struct ChunkImage {
-  std::vector<std::byte> bytes;
+  uint64_t upload_bytes = 0;
   std::vector<GroupImage> groups;
   std::vector<uint64_t> picture_samples;  // staging place of every symbols picture
   uint64_t secret = 0, phase_steps = 0, offset_of = 0, block_table = 0;
@@ -43,11 +43,17 @@ struct ChunkImage {
   uint32_t pairs = 0;
 };
 
+// No chunk's upload is longer.
+uint64_t max_upload_bytes(const format::Header& header, uint64_t object_bytes,
+                          const KvGeometry& target);
+
 // Plans the memory and fills the part that is uploaded: tables, sinks, escapes, low bits, and
 // pictures that are stored raw. `decoded`: contents that were decoded on the host instead, one a
-// picture, or empty. Requires a header and an object that passed check_request().
+// picture, or empty. `upload`: max_upload_bytes(). Requires a header and an object that passed
+// check_request().
 ChunkImage build_image(const format::Header& header, std::span<const std::byte> object,
-                       std::span<const PictureContent> decoded, const KvGeometry& target);
+                       std::span<const PictureContent> decoded, const KvGeometry& target,
+                       std::span<std::byte> upload);
 
 // Whether a picture's samples reach the device through NVDEC.
 inline bool through_nvdec(const format::Picture& picture) {

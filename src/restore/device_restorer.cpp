@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -8,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "codec/chunk_decoder.h"
 #include "hevc/nvdec.h"
 #include "kvcodec/device.h"
@@ -20,6 +24,7 @@ namespace {
 
 // XXH3 has other formulas for 240 bytes and less; such pictures are decoded on the host.
 constexpr uint64_t kMinCheckedBytes = 241;
+constexpr size_t kStreams = 8;
 
 bool needs_host_decoding(const format::Header& header) {
   for (const format::Picture& picture : header.pictures)
@@ -53,7 +58,8 @@ class Restorer;
 // pictures and launch groups.
 class Chunk {
  public:
-  Chunk(Restorer& restorer, DeviceRestoreJob& job) : restorer_(restorer), job_(job) {}
+  Chunk(Restorer& restorer, DeviceRestoreJob& job, CUstream stream)
+      : restorer_(restorer), job_(job), stream_(stream) {}
 
   Status prepare();
   uint64_t device_bytes() const { return image_.total_bytes; }
@@ -78,7 +84,8 @@ class Chunk {
   PooledBuffer<PinnedBuffer> host_;
   PooledBuffer<DeviceBuffer> memory_;
   const DeviceProfile* profile_ = nullptr;
-  CUevent ended_ = nullptr;
+  const CUstream stream_;
+  CUevent ended_ = nullptr;  // the chunk's kernels
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -94,12 +101,16 @@ class Restorer final : public DeviceRestorer {
     KVCODEC_TRY(restorer->driver_, CudaDriver::open(options.device));
     const CudaScope scope(*restorer->driver_);
     KVCODEC_TRY(restorer->kernels_, CudaKernels::load(*restorer->driver_));
-    KVCODEC_TRY(restorer->stream_, restorer->driver_->new_low_priority_stream());
+    for (CUstream& stream : restorer->streams_) {
+      KVCODEC_TRY(stream, restorer->driver_->new_low_priority_stream());
+    }
     KVCODEC_TRY(restorer->pool_,
                 hevc::NvdecPool::create({.device = options.device,
                                          .sessions = options.sessions,
                                          .max_device_bytes = options.max_device_bytes / 2}));
-    restorer->budget_.emplace(options.max_device_bytes / 2);
+    restorer->host_threads_ =
+        options.host_threads > 0 ? options.host_threads : std::min(4, resolve_threads(0));
+    restorer->max_bytes_ = options.max_device_bytes / 2;
     return std::unique_ptr<DeviceRestorer>(std::move(restorer));
   }
 
@@ -107,45 +118,23 @@ class Restorer final : public DeviceRestorer {
     pool_.reset();
     if (driver_ == nullptr) return;
     const CudaScope scope(*driver_);
-    if (stream_ != nullptr) driver_->cuda().cuStreamDestroy(stream_);
+    for (CUstream stream : streams_)
+      if (stream != nullptr) driver_->cuda().cuStreamDestroy(stream);
   }
 
   const std::string& gpu() const override { return driver_->gpu(); }
 
   void restore(std::span<DeviceRestoreJob> jobs) override {
+    Call call;
+    parallel_for(jobs.size(), host_threads_, [&](size_t i, int) {
+      const CudaScope scope(*driver_);
+      jobs[i].status = start(jobs[i], call);
+    });
     const CudaScope scope(*driver_);
-    std::deque<std::unique_ptr<Chunk>> in_flight;
-    const auto finish_oldest = [&] {
-      const uint64_t bytes = in_flight.front()->device_bytes();
-      in_flight.front()->finish();
-      in_flight.pop_front();
-      budget_->release(bytes);
-    };
-    for (DeviceRestoreJob& job : jobs) {
-      auto chunk = std::make_unique<Chunk>(*this, job);
-      if (job.status = chunk->prepare(); !job.status.ok()) continue;
-      const uint64_t bytes = chunk->device_bytes();
-      if (bytes > budget_->limit()) {
-        job.status = make_error(ErrorCode::out_of_memory,
-                                "the chunk needs {} bytes of device memory, the limit leaves {}",
-                                bytes, budget_->limit());
-        continue;
-      }
-      while (!budget_->try_acquire(bytes)) {
-        if (in_flight.empty()) {
-          budget_->acquire(bytes);
-          break;
-        }
-        finish_oldest();
-      }
-      in_flight.push_back(std::move(chunk));
-      if (Status status = in_flight.back()->submit(); !status.ok()) {
-        job.status = std::move(status);
-        budget_->release(bytes);
-        in_flight.pop_back();
-      }
+    std::unique_lock lock(mutex_);
+    while (call.unfinished > 0) {
+      if (!finish_one(lock, &call)) changed_.wait(lock);
     }
-    while (!in_flight.empty()) finish_oldest();
   }
 
   // Kept for as long as the restorer lives.
@@ -159,25 +148,86 @@ class Restorer final : public DeviceRestorer {
 
   const CudaDriver& driver() const { return *driver_; }
   const CudaKernels& kernels() const { return *kernels_; }
-  CUstream stream() const { return stream_; }
-  std::mutex& launch_mutex() { return launch_mutex_; }
+  // Chunks take turns, so that the kernels of one overlap those of another.
+  CUstream next_stream() { return streams_[next_stream_++ % kStreams]; }
   hevc::NvdecPool& pool() { return *pool_; }
   BufferPool<PinnedBuffer>& host_buffers() { return host_buffers_; }
   BufferPool<DeviceBuffer>& device_buffers() { return device_buffers_; }
 
  private:
+  struct Call {
+    size_t unfinished = 0;  // its chunks in flight
+  };
+  struct InFlight {
+    std::unique_ptr<Chunk> chunk;
+    Call* call = nullptr;
+  };
+
+  // Begins a chunk, once there is memory for it. Who waits for memory ends chunks in flight,
+  // whosever they are: none holds memory that nobody would free.
+  Status start(DeviceRestoreJob& job, Call& call) {
+    auto chunk = std::make_unique<Chunk>(*this, job, next_stream());
+    KVCODEC_CHECK(chunk->prepare());
+    const uint64_t bytes = chunk->device_bytes();
+    if (bytes > max_bytes_) {
+      return make_error(ErrorCode::out_of_memory,
+                        "the chunk needs {} bytes of device memory, the limit leaves {}", bytes,
+                        max_bytes_);
+    }
+    std::unique_lock lock(mutex_);
+    while (bytes > max_bytes_ - bytes_in_use_) {
+      if (!finish_one(lock, nullptr)) changed_.wait(lock);
+    }
+    bytes_in_use_ += bytes;
+    lock.unlock();
+    Status status = chunk->submit();
+    lock.lock();
+    if (status.ok()) {
+      in_flight_.push_back({std::move(chunk), &call});
+      ++call.unfinished;
+    } else {
+      bytes_in_use_ -= bytes;
+    }
+    changed_.notify_all();
+    return status;
+  }
+
+  // Ends the oldest chunk in flight, of `call` if given. False where there is none.
+  bool finish_one(std::unique_lock<std::mutex>& lock, const Call* call) {
+    const auto oldest =
+        std::find_if(in_flight_.begin(), in_flight_.end(),
+                     [call](const InFlight& f) { return call == nullptr || f.call == call; });
+    if (oldest == in_flight_.end()) return false;
+    InFlight ending = std::move(*oldest);
+    in_flight_.erase(oldest);
+    lock.unlock();
+    const uint64_t bytes = ending.chunk->device_bytes();
+    ending.chunk->finish();
+    ending.chunk.reset();
+    lock.lock();
+    bytes_in_use_ -= bytes;
+    --ending.call->unfinished;
+    changed_.notify_all();
+    return true;
+  }
+
   struct DigestOrder {
     bool operator()(const Digest& a, const Digest& b) const { return to_hex(a) < to_hex(b); }
   };
   std::shared_ptr<const CudaDriver> driver_;
   std::unique_ptr<CudaKernels> kernels_;
-  CUstream stream_ = nullptr;
-  std::mutex launch_mutex_;  // a group's kernels share scratch memory: they go in one piece
+  std::array<CUstream, kStreams> streams_{};
+  std::atomic<size_t> next_stream_ = 0;
   std::mutex profiles_mutex_;
   std::map<Digest, DeviceProfile, DigestOrder> profiles_;
   BufferPool<PinnedBuffer> host_buffers_;
   BufferPool<DeviceBuffer> device_buffers_;
-  std::optional<Budget> budget_;
+  int host_threads_ = 1;
+  uint64_t max_bytes_ = 0;  // of chunks in flight
+  std::mutex mutex_;
+  std::condition_variable changed_;  // bytes_in_use_, in_flight_ or a call's chunks
+  uint64_t bytes_in_use_ = 0;
+  std::deque<InFlight> in_flight_;         // oldest first
   std::unique_ptr<hevc::NvdecPool> pool_;  // destroyed first: its threads use the rest
 };
 
@@ -198,7 +248,10 @@ Status Chunk::prepare() {
     KVCODEC_TRY(DecodedChunk chunk, decode_pictures(job_.object, header_, job_.options, 1));
     decoded = std::move(chunk.contents);
   }
-  image_ = build_image(header_, job_.object, decoded, *geometry);
+  KVCODEC_TRY(host_,
+              restorer_.host_buffers().take(
+                  restorer_.driver(), max_upload_bytes(header_, job_.object.size(), *geometry)));
+  image_ = build_image(header_, job_.object, decoded, *geometry, {host_->data(), host_->size()});
   groups_left_ = image_.groups.size();
   for (const GroupImage& group : image_.groups) {
     size_t pictures = 0;
@@ -210,22 +263,16 @@ Status Chunk::prepare() {
 
 Status Chunk::submit() {
   const CudaDriver& driver = restorer_.driver();
-  KVCODEC_TRY(host_, restorer_.host_buffers().take(driver, image_.bytes.size()));
   KVCODEC_TRY(memory_, restorer_.device_buffers().take(driver, image_.total_bytes));
   KVCODEC_CHECK(
       driver.check(driver.cuda().cuEventCreate(&ended_, CU_EVENT_DISABLE_TIMING), "cuEventCreate"));
-  std::memcpy(host_->data(), image_.bytes.data(), image_.bytes.size());
-  {
-    const std::lock_guard lock(restorer_.launch_mutex());
-    const CUstream stream = restorer_.stream();
-    KVCODEC_CHECK(driver.check(driver.cuda().cuMemcpyHtoDAsync(memory_->data(), host_->data(),
-                                                               image_.bytes.size(), stream),
-                               "cuMemcpyHtoDAsync"));
-    KVCODEC_CHECK(
-        driver.check(driver.cuda().cuMemsetD8Async(memory_->data() + image_.results, 0, 4, stream),
-                     "cuMemsetD8Async"));
-    KVCODEC_CHECK(launch_start(restorer_.kernels(), launch(), stream));
-  }
+  KVCODEC_CHECK(driver.check(
+      driver.cuda().cuMemcpyHtoDAsync(memory_->data(), host_->data(), image_.upload_bytes, stream_),
+      "cuMemcpyHtoDAsync"));
+  KVCODEC_CHECK(
+      driver.check(driver.cuda().cuMemsetD8Async(memory_->data() + image_.results, 0, 4, stream_),
+                   "cuMemsetD8Async"));
+  KVCODEC_CHECK(launch_start(restorer_.kernels(), launch(), stream_));
   // From here on every group ends in group_ready(), whatever happens to it.
   for (size_t group = 0; group < image_.groups.size(); ++group) {
     if (pictures_left_[group] == 0) group_ready(group);
@@ -282,19 +329,18 @@ void Chunk::picture_done(size_t group, size_t index, Status status) {
 }
 
 void Chunk::group_ready(size_t group) {
-  bool failed = false;
-  {
-    const std::lock_guard lock(mutex_);
-    failed = error_.has_value();
-  }
-  if (!failed) {
-    const std::lock_guard lock(restorer_.launch_mutex());
-    const Status status = launch_group(restorer_.kernels(), launch(), group, restorer_.stream());
-    if (!status.ok()) fail(status.error());
-  }
-  // The last to hold the lock may be the last to see this chunk.
+  // Groups share scratch memory, so their kernels go to the stream in one piece. The last to hold
+  // the lock may be the last to see this chunk.
   const std::lock_guard lock(mutex_);
-  if (--groups_left_ == 0) changed_.notify_all();
+  if (!error_) {
+    if (Status status = launch_group(restorer_.kernels(), launch(), group, stream_); !status.ok())
+      error_ = std::move(status.error());
+  }
+  if (--groups_left_ > 0) return;
+  const CudaDriver& driver = restorer_.driver();
+  Status status = driver.check(driver.cuda().cuEventRecord(ended_, stream_), "cuEventRecord");
+  if (!status.ok() && !error_) error_ = std::move(status.error());
+  changed_.notify_all();
 }
 
 ChunkLaunch Chunk::launch() const {
@@ -326,11 +372,6 @@ void Chunk::finish() {
 Status Chunk::read_results() {
   const CudaDriver& driver = restorer_.driver();
   std::vector<uint64_t> results(1 + image_.checks);
-  {
-    const std::lock_guard lock(restorer_.launch_mutex());
-    KVCODEC_CHECK(
-        driver.check(driver.cuda().cuEventRecord(ended_, restorer_.stream()), "cuEventRecord"));
-  }
   KVCODEC_CHECK(driver.check(driver.cuda().cuEventSynchronize(ended_), "cuEventSynchronize"));
   KVCODEC_CHECK(
       driver.check(driver.cuda().cuMemcpyDtoH(results.data(), memory_->data() + image_.results,

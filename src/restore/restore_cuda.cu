@@ -82,10 +82,9 @@ __device__ uint64_t read_word(const uint8_t* at) {
                                                  : load_word(at);
 }
 
-// What one lane (accumulator lane % 8) adds for a stripe of 64 bytes: the product of its own word
-// and the plain word of its neighbour.
-__device__ uint64_t stripe_term(const uint8_t* stripe, uint64_t secret, uint32_t lane) {
-  const uint64_t data = read_word(stripe + 8 * (lane % 8));
+// What one lane (accumulator lane % 8) adds for its word of a stripe of 64 bytes: the product of
+// the word, and the plain word of its neighbour.
+__device__ uint64_t stripe_term(uint64_t data, uint64_t secret) {
   const uint64_t mixed = data ^ secret;
   return (mixed & 0xffffffff) * (mixed >> 32) + rotate_xor(data, 1);
 }
@@ -132,22 +131,39 @@ extern "C" __global__ void picture_checksums(ChecksumArguments a) {
                              kPrime64_4, kPrime32_2, kPrime64_5, kPrime32_1};
   uint64_t sum = start[word];
   const uint64_t scramble = a.secret[16 + word];
+  uint64_t secrets[4];
+  for (uint32_t i = 0; i < 4; ++i) secrets[i] = a.secret[part * 4 + i + word];
   const uint64_t blocks = (bytes - 1) / 1024;
-  for (uint64_t block = 0; block < blocks; ++block) {
-    uint64_t terms = 0;
-    for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t stripe = part * 4 + i;
-      terms += stripe_term(input + block * 1024 + stripe * 64, a.secret[stripe + word], lane);
+  // Memory is far: several blocks are under way before the first is summed.
+  constexpr uint32_t kAhead = 8;
+  uint64_t data[kAhead][4];
+  const auto load = [&](uint64_t block, uint64_t(&to)[4]) {
+    for (uint32_t i = 0; i < 4; ++i)
+      to[i] = block < blocks ? read_word(input + block * 1024 + (part * 4 + i) * 64 + word * 8) : 0;
+  };
+#pragma unroll
+  for (uint32_t ahead = 0; ahead < kAhead; ++ahead) load(ahead, data[ahead]);
+  for (uint64_t block0 = 0; block0 < blocks; block0 += kAhead) {
+#pragma unroll
+    for (uint32_t ahead = 0; ahead < kAhead; ++ahead) {
+      uint64_t terms = 0;
+      for (uint32_t i = 0; i < 4; ++i) terms += stripe_term(data[ahead][i], secrets[i]);
+      load(block0 + kAhead + ahead, data[ahead]);
+      terms += rotate_xor(terms, 8);
+      terms += rotate_xor(terms, 16);
+      if (block0 + ahead < blocks) {
+        sum += terms;
+        sum = ((sum ^ sum >> 47) ^ scramble) * kPrime32_1;
+      }
     }
-    terms += rotate_xor(terms, 8);
-    terms += rotate_xor(terms, 16);
-    sum += terms;
-    sum = ((sum ^ sum >> 47) ^ scramble) * kPrime32_1;
   }
   const uint32_t stripes = static_cast<uint32_t>((bytes - 1 - blocks * 1024) / 64);
-  for (uint32_t stripe = 0; stripe < stripes; ++stripe)
-    sum += stripe_term(input + blocks * 1024 + stripe * 64, a.secret[stripe + word], lane);
-  sum += stripe_term(input + bytes - 64, load_word(secret_bytes + 121 + 8 * word), lane);
+  for (uint32_t stripe = 0; stripe < stripes; ++stripe) {
+    sum += stripe_term(read_word(input + blocks * 1024 + stripe * 64 + word * 8),
+                       a.secret[stripe + word]);
+  }
+  sum += stripe_term(read_word(input + bytes - 64 + word * 8),
+                     load_word(secret_bytes + 121 + 8 * word));
   const uint64_t mixed = sum ^ load_word(secret_bytes + 11 + 8 * word);
   const uint64_t other = rotate_xor(mixed, 1);
   uint64_t folded = (mixed * other) ^ __umul64hi(mixed, other);

@@ -312,6 +312,28 @@ TEST_F(DeviceRestoreTest, WrongCallsAndTooLittleMemory) {
   EXPECT_EQ(jobs[2].status.error().code, ErrorCode::out_of_memory);
 }
 
+// Memory for one chunk and a half: each waits for the one before, from several threads, and all
+// end.
+TEST_F(DeviceRestoreTest, MemoryForOneChunkOnly) {
+  const Cache cache = testing_codec::random_values({4, 4, 64, 64, DType::f16}, 128, 8);
+  const auto object = encode(cache, {0, 128}, {});
+  auto restorer = DeviceRestorer::create({.sessions = 1, .max_device_bytes = 7 << 20});
+  ASSERT_TRUE(restorer.ok());
+  const DeviceMemory memory(*driver_, cache.memory);
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      std::vector<DeviceRestoreJob> jobs(23);
+      for (DeviceRestoreJob& job : jobs) {
+        job.object = object;
+        job.target = memory.target(cache.geometry);
+      }
+      (*restorer)->restore(jobs);
+      for (const DeviceRestoreJob& job : jobs) EXPECT_EQ(message(job.status), "ok");
+    });
+  }
+}
+
 // Device memory after many restores is what it was after the first.
 TEST_F(DeviceRestoreTest, NoLeak) {
   const Cache cache = testing_codec::random_values({4, 4, 64, 64, DType::f16}, 128, 8);
