@@ -32,10 +32,11 @@ Status check_picture_sizes(const format::Header& header, const Limits& limits) {
                     limits.max_decoded_bytes);
 }
 
-Status check_target(const format::Header& header, const KvTarget& target, uint32_t first_token) {
-  if (target.geometry == nullptr)
+Status check_target(const format::Header& header, const KvGeometry* target, uint64_t memory_bytes,
+                    uint32_t first_token) {
+  if (target == nullptr)
     return make_error(ErrorCode::invalid_argument, "the target has no geometry");
-  const KvGeometry& geometry = *target.geometry;
+  const KvGeometry& geometry = *target;
   const auto wrong = [](const char* field, const auto& object, const auto& have) {
     return make_error(ErrorCode::invalid_argument,
                       "shape: {} of the object is {}, of the target {}", field, object, have);
@@ -53,7 +54,7 @@ Status check_target(const format::Header& header, const KvTarget& target, uint32
                       "tokens {} to {} of the object do not fit: the target has {}", first_token,
                       uint64_t{first_token} + header.tokens, geometry.tokens);
   }
-  return geometry.validate(target.memory.size());
+  return geometry.validate(memory_bytes);
 }
 
 // The object names its profile, so one of another digest is the caller's mistake; an object that
@@ -194,21 +195,22 @@ std::vector<std::byte> restore_unit(const DecodedChunk& chunk, size_t unit) {
   return rows;
 }
 
-namespace {
-
-// The checks before any picture is decoded.
-Result<DecodedChunk> prepare_chunk(std::span<const std::byte> object, const KvTarget& target,
-                                   uint32_t first_token, const DecodeOptions& options) {
+Result<format::Header> check_request(std::span<const std::byte> object, const KvGeometry* target,
+                                     uint64_t memory_bytes, uint32_t first_token,
+                                     const DecodeOptions& options) {
   KVCODEC_TRY(format::Header header, read_whole(object, options));
-  KVCODEC_CHECK(check_target(header, target, first_token));
+  KVCODEC_CHECK(check_target(header, target, memory_bytes, first_token));
   if (options.position) KVCODEC_CHECK(check_position(header, *options.position));
   if (header.has_basis() && options.profile == nullptr) {
     return make_error(ErrorCode::invalid_argument,
                       "the object is of tier {} and needs profile {}, none was given",
                       tier_name(header.tier), to_hex(header.profile));
   }
-  return plan_chunk(std::move(header), options);
+  if (header.has_basis()) KVCODEC_CHECK(check_profile(header, *options.profile));
+  return header;
 }
+
+namespace {
 
 // Nothing can fail here.
 void restore_chunk(const DecodedChunk& chunk, const KvTarget& target, uint32_t first_token,
@@ -231,7 +233,12 @@ RestoredChunks decode_chunks(std::span<const ChunkToRestore> chunks, const KvTar
   std::vector<PicturesToLoad> pictures;
   for (const ChunkToRestore& chunk : chunks) {
     options.expected = chunk.expected;
-    auto next = prepare_chunk(chunk.object, target, chunk.first_token, options);
+    auto next = [&]() -> Result<DecodedChunk> {
+      KVCODEC_TRY(format::Header header,
+                  check_request(chunk.object, target.geometry, target.memory.size(),
+                                chunk.first_token, options));
+      return plan_chunk(std::move(header), options);
+    }();
     if (!next.ok()) {
       restored.status = std::move(next.error());
       break;

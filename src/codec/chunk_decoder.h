@@ -25,6 +25,11 @@ struct DecodedChunk {
 // The header of a whole object: read and checked against what is expected.
 Result<format::Header> read_whole(std::span<const std::byte> object, const DecodeOptions& options);
 
+// Everything that decode_chunk checks before it decodes, of a target of that geometry.
+Result<format::Header> check_request(std::span<const std::byte> object, const KvGeometry* target,
+                                     uint64_t memory_bytes, uint32_t first_token,
+                                     const DecodeOptions& options);
+
 // Chunks that follow each other in one target.
 struct ChunkToRestore {
   std::span<const std::byte> object;

@@ -237,6 +237,12 @@ std::vector<uint8_t> stream_start(const StreamParameters& parameters) {
   return out;
 }
 
+std::vector<uint8_t> flat_picture_unit(const StreamParameters& parameters) {
+  std::vector<uint8_t> out;
+  append_nal(out, NalType::idr_n_lp, flat_picture(parameters));
+  return out;
+}
+
 std::vector<uint8_t> picture_header(const StreamParameters&, uint32_t poc) {
   BitWriter header;                 // slice_segment_header (7.3.6.1)
   header.put_flag(true);            // first_slice_segment_in_pic_flag

@@ -30,6 +30,9 @@ uint64_t max_slice_data_bytes(const StreamParameters& parameters);
 // VPS, SPS, PPS and the flat-128 IDR picture. Requires check_parameters().
 std::vector<uint8_t> stream_start(const StreamParameters& parameters);
 
+// The flat-128 IDR picture alone, as stream_start() ends with it: start code and NAL unit.
+std::vector<uint8_t> flat_picture_unit(const StreamParameters& parameters);
+
 // Start code, NAL unit header and slice segment header of picture `poc` in
 // [1, kMaxPicturesPerStart], byte-aligned: the slice data follows as it is.
 std::vector<uint8_t> picture_header(const StreamParameters& parameters, uint32_t poc);
