@@ -20,6 +20,7 @@ MODULES = {
     "profile": {"base", "transform"},
     "codec": (CORE | {"profile"}) - {"store"},
     "fetch": {"base", "codec", "store"},
+    "calibrate": {"base", "transform", "layout"},
     "engines": {"base"},
 }
 # The public headers: which others each may include, and which modules may include it.
@@ -28,11 +29,12 @@ PUBLIC = {
     "result": (set(), set(MODULES)),
     "kv": ({"result"}, set(MODULES)),
     "key": ({"kv", "result"}, set(MODULES)),
-    "codec": ({"key", "kv", "result"}, {"format", "profile", "codec", "fetch", "engines"}),
-    "profile": ({"codec", "key", "kv", "result"}, {"profile", "codec", "fetch", "engines"}),
+    "codec": ({"key", "kv", "result"}, {"format", "profile", "codec", "fetch", "calibrate", "engines"}),
+    "profile": ({"codec", "key", "kv", "result"}, {"profile", "codec", "fetch", "calibrate", "engines"}),
+    "calibrate": ({"codec", "profile", "key", "kv", "result"}, {"calibrate", "engines"}),
     "store": ({"result"}, {"store", "fetch", "engines"}),
     "fetch": ({"codec", "profile", "store", "key", "kv", "result"}, {"fetch", "engines"}),
-    "llama": ({"fetch", "codec", "store", "key", "kv", "result"}, {"engines"}),
+    "llama": ({"calibrate", "fetch", "codec", "store", "key", "kv", "result"}, {"engines"}),
 }
 # Programs see the library as a user does; tests and benchmarks may look inside.
 OPEN = {"tests", "bench"}

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcodec/calibrate.h"
 #include "kvcodec/fetch.h"
 #include "kvcodec/key.h"
 #include "kvcodec/kv.h"
@@ -145,5 +146,11 @@ class LlamaEngine {
   explicit LlamaEngine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// The model as calibrate() needs it, with an engine of its own. Texts are tokenised with special
+// tokens parsed. The computation of gradients knows architectures llama and qwen2 with a plain
+// rotation; others are calibrated by injecting noise. Errors are those of LlamaEngine::open.
+Result<std::unique_ptr<CalibrationModel>> open_llama_calibration(const std::string& model_path,
+                                                                 const LlamaOptions& options = {});
 
 }  // namespace kvcodec
