@@ -33,7 +33,8 @@ PUBLIC = {
     "profile": ({"codec", "key", "kv", "result"}, {"profile", "codec", "fetch", "calibrate", "engines"}),
     "calibrate": ({"codec", "profile", "key", "kv", "result"}, {"calibrate", "engines"}),
     "store": ({"result"}, {"store", "fetch", "engines"}),
-    "fetch": ({"codec", "profile", "store", "key", "kv", "result"}, {"fetch", "engines"}),
+    "fetch": ({"codec", "profile", "store", "key", "kv", "result"},
+              {"fetch", "calibrate", "engines"}),
     "llama": ({"calibrate", "fetch", "codec", "store", "key", "kv", "result"}, {"engines"}),
 }
 # Programs see the library as a user does; tests and benchmarks may look inside.

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "calibrate/eigen.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 namespace {
 
 // A symmetric block-diagonal matrix: blocks of `size` rows, one after the other.
@@ -114,4 +114,4 @@ void truncate_components(ProfileGroup& group, double least) {
   group.basis.resize(count * group.mean.size());
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

@@ -7,7 +7,7 @@
 #include "calibrate/moments.h"
 #include "kvcodec/profile.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 // Which group of a profile is fitted: kind, first_layer and layers.
 struct GroupPlace {
@@ -31,4 +31,4 @@ Result<ProfileGroup> fit_group(const Moments& moments, const GroupPlace& place,
 // Drops the components whose variance is below that of `least`; keeps one at least.
 void truncate_components(ProfileGroup& group, double least);
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

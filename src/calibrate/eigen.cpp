@@ -13,7 +13,7 @@ extern "C" void ssyevd_(const char* jobz, const char* uplo, const blasint* n, fl
                         const blasint* lda, float* w, float* work, const blasint* lwork,
                         blasint* iwork, const blasint* liwork, blasint* info);
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 Result<Eigen> symmetric_eigen(std::vector<float> matrix, size_t n) {
   Eigen eigen;
@@ -71,4 +71,4 @@ Result<Roots> symmetric_roots(std::vector<float> matrix, size_t n, double floor)
   return roots;
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

@@ -6,7 +6,7 @@
 
 #include "kvcodec/result.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 struct Eigen {
   std::vector<float> values;   // [n], descending
@@ -27,4 +27,4 @@ struct Roots {
 };
 Result<Roots> symmetric_roots(std::vector<float> matrix, size_t n, double floor);
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

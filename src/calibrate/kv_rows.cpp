@@ -8,7 +8,7 @@
 #include "transform/float_convert.h"
 #include "transform/rotation.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 namespace {
 
 // One layer: [channels][tokens].
@@ -25,9 +25,8 @@ void unrotate_layer(const KvShape& shape, const transform::RotationTable& turns,
 
 }  // namespace
 
-Result<std::vector<float>> unrotated_rows(const KvSource& source, KvKind kind,
-                                          uint32_t first_layer, uint32_t layers, TokenRange tokens,
-                                          const Rope& rope) {
+Result<std::vector<float>> unrotated_rows(const KvSource& source, KvKind kind, uint32_t first_layer,
+                                          uint32_t layers, TokenRange tokens, const Rope& rope) {
   const KvShape& shape = source.geometry->shape;
   const size_t channels = shape.channels(kind), all = channels * layers, count = tokens.count;
   const transform::RotationTable turns(rope, tokens.first, tokens.count);
@@ -51,4 +50,4 @@ Result<std::vector<float>> unrotated_rows(const KvSource& source, KvKind kind,
   return out;
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 Moments::Moments(size_t channels)
     : shift_(channels), sum_(channels), products_(channels * channels) {}
@@ -63,4 +63,4 @@ void Moments::restore(State state) {
   products_ = std::move(state.products);
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

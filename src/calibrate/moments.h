@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 // Mean and covariance of vectors of `channels` numbers, summed as they come: memory is
 // channels^2 numbers, whatever their count. Sums are taken of what exceeds a fixed shift (the
@@ -46,4 +46,4 @@ class Moments {
   std::vector<float> shifted_;
 };
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

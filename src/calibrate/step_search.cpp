@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 namespace {
 
 // d log KL / d log step where only one point is known: noise is about step^2, less where most
@@ -68,11 +68,13 @@ Result<StepPoint> search_step(const std::function<Result<StepPoint>(double step)
   }
   const Bracket near = bracket(points, target);
   if (near.finer == nullptr)
-    return make_error(ErrorCode::internal,
-                      "calibration: no step keeps KL at {} or less after {} tries; the finest was "
-                      "{} with {}",
-                      target, points.size(), near.coarser->step, near.coarser->kl);
+    return make_error(
+        ErrorCode::internal,
+        "calibration: no step keeps KL at {} or less after {} tries; the finest was "
+        "{} with {}; an engine that rounds activations has a KL of its own: calibrate "
+        "the model with F16 or F32 weights",
+        target, points.size(), near.coarser->step, near.coarser->kl);
   return *near.finer;
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

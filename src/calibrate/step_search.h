@@ -6,7 +6,7 @@
 
 #include "kvcodec/result.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 // What one step was found to do to the validation texts.
 struct StepPoint {
@@ -28,4 +28,4 @@ Result<StepPoint> search_step(const std::function<Result<StepPoint>(double step)
                               double target, const StepSearch& search,
                               std::vector<StepPoint>& points);
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

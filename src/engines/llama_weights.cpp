@@ -34,8 +34,8 @@ class LlamaWeights final : public DecoderWeights {
     config_.kv_heads = shape.kv_heads;
     config_.head_dim = shape.key_dim;
     config_.rope = rope;
-    config_.norm_epsilon = static_cast<float>(
-        llama_number(*gguf_, "attention.layer_norm_rms_epsilon").value_or(0));
+    config_.norm_epsilon =
+        static_cast<float>(llama_number(*gguf_, "attention.layer_norm_rms_epsilon").value_or(0));
     const auto count = [this](const char* name) {
       return static_cast<uint32_t>(llama_number(*gguf_, name).value_or(0));
     };
@@ -146,8 +146,7 @@ class LlamaWeights final : public DecoderWeights {
 }  // namespace
 
 Result<std::unique_ptr<DecoderWeights>> open_llama_weights(const std::string& path,
-                                                           const KvShape& shape,
-                                                           const Rope& rope) {
+                                                           const KvShape& shape, const Rope& rope) {
   KVCODEC_TRY(GgufPtr gguf, open_gguf(path));
   const std::string architecture = llama_architecture(*gguf);
   if (std::find(std::begin(kArchitectures), std::end(kArchitectures), architecture) ==

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <limits>
 
-#include "calibrate/decoder.h"
-#include "calibrate/decoder_math.h"
+#include "calibrate/transformer.h"
+#include "calibrate/transformer_math.h"
 
 // Attention of one layer, a KV head and its queries at a time.
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 namespace {
 
 // Columns [first, first + dim) of rows [count][width], packed.
@@ -26,7 +26,7 @@ void put_columns(const float* packed, size_t width, size_t first, size_t dim,
 
 }  // namespace
 
-void Decoder::attend(Activations& a, std::vector<float>& out) const {
+void Transformer::attend(Activations& a, std::vector<float>& out) const {
   const size_t dim = config_.head_dim, all = prefix_ + tokens_;
   const size_t shared = config_.heads / config_.kv_heads, rows = shared * tokens_;
   const float scale = 1 / std::sqrt(static_cast<float>(dim));
@@ -43,8 +43,8 @@ void Decoder::attend(Activations& a, std::vector<float>& out) const {
     for (size_t r = 0; r < rows; ++r) {
       const size_t seen = prefix_ + r % tokens_ + 1;
       for (size_t t = 0; t < all; ++t)
-        weights[r * all + t] = t < seen ? weights[r * all + t] * scale
-                                        : -std::numeric_limits<float>::infinity();
+        weights[r * all + t] =
+            t < seen ? weights[r * all + t] * scale : -std::numeric_limits<float>::infinity();
     }
     softmax_rows(weights, rows, all);
     multiply(weights, values.data(), result.data(), rows, dim, all);
@@ -53,9 +53,9 @@ void Decoder::attend(Activations& a, std::vector<float>& out) const {
   }
 }
 
-void Decoder::attend_backward(const Activations& a, const std::vector<float>& out_gradient,
-                              std::vector<float>& query, std::vector<float>& keys,
-                              std::vector<float>& values) const {
+void Transformer::attend_backward(const Activations& a, const std::vector<float>& out_gradient,
+                                  std::vector<float>& query, std::vector<float>& keys,
+                                  std::vector<float>& values) const {
   const size_t dim = config_.head_dim, all = prefix_ + tokens_;
   const size_t shared = config_.heads / config_.kv_heads, rows = shared * tokens_;
   const float scale = 1 / std::sqrt(static_cast<float>(dim));
@@ -91,4 +91,4 @@ void Decoder::attend_backward(const Activations& a, const std::vector<float>& ou
   }
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

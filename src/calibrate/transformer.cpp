@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calibrate/decoder.h"
+#include "calibrate/transformer.h"
 
 #include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "base/error.h"
-#include "calibrate/decoder_math.h"
+#include "calibrate/transformer_math.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 namespace {
 
 float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -27,8 +27,8 @@ void gate_units(const std::vector<float>& gate, const std::vector<float>& up,
 
 }  // namespace
 
-void Decoder::rotate(std::vector<float>& rows, size_t count, uint32_t heads, uint32_t first,
-                     bool backwards) const {
+void Transformer::rotate(std::vector<float>& rows, size_t count, uint32_t heads, uint32_t first,
+                         bool backwards) const {
   const transform::RotationTable turns(config_.rope, first, static_cast<uint32_t>(count));
   const size_t dim = config_.head_dim;
   for (uint32_t pair = 0; pair < turns.pairs(); ++pair) {
@@ -45,7 +45,7 @@ void Decoder::rotate(std::vector<float>& rows, size_t count, uint32_t heads, uin
   }
 }
 
-Status Decoder::layer_forward(uint32_t index, const Cache& cache, std::vector<float>& x) {
+Status Transformer::layer_forward(uint32_t index, const Cache& cache, std::vector<float>& x) {
   KVCODEC_TRY(const DecoderLayer w, weights_.layer(index));
   Activations& a = layers_[index];
   const size_t width = config_.width, n = tokens_;
@@ -82,7 +82,7 @@ Status Decoder::layer_forward(uint32_t index, const Cache& cache, std::vector<fl
   return ok_status();
 }
 
-Status Decoder::forward(const Cache& cache, std::span<const int32_t> tokens) {
+Status Transformer::forward(const Cache& cache, std::span<const int32_t> tokens) {
   prefix_ = cache.tokens;
   tokens_ = tokens.size();
   layers_.assign(config_.layers, {});
@@ -107,7 +107,7 @@ Status Decoder::forward(const Cache& cache, std::span<const int32_t> tokens) {
   return ok_status();
 }
 
-Status Decoder::backward_of_sample(uint64_t seed, const EachGradient& each) {
+Status Transformer::backward_of_sample(uint64_t seed, const EachGradient& each) {
   const size_t vocabulary = config_.vocabulary;
   // mt19937_64's sequence is the standard's; its distributions are not, so they are not used.
   std::mt19937_64 random(seed);
@@ -127,8 +127,8 @@ Status Decoder::backward_of_sample(uint64_t seed, const EachGradient& each) {
   return ok_status();
 }
 
-Status Decoder::layer_backward(uint32_t index, std::vector<float>& gradient,
-                               const EachGradient& each) {
+Status Transformer::layer_backward(uint32_t index, std::vector<float>& gradient,
+                                   const EachGradient& each) {
   KVCODEC_TRY(const DecoderLayer w, weights_.layer(index));
   const Activations& a = layers_[index];
   const size_t width = config_.width, n = tokens_, hidden = config_.hidden;
@@ -161,4 +161,4 @@ Status Decoder::layer_backward(uint32_t index, std::vector<float>& gradient,
   return ok_status();
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

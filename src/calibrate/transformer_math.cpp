@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "calibrate/decoder_math.h"
+#include "calibrate/transformer_math.h"
 
 #include <cblas.h>
 
 #include <algorithm>
 #include <cmath>
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 namespace {
 blasint b(size_t n) { return static_cast<blasint>(n); }
@@ -73,4 +73,4 @@ void softmax_rows(float* x, size_t rows, size_t n) {
   }
 }
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

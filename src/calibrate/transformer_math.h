@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 // out [m][n] (+)= a [m][k] b [n][k]^T: activations by a matrix of weights.
 void multiply_transposed(const float* a, const float* b, float* out, size_t m, size_t n, size_t k,
@@ -25,4 +25,4 @@ void rms_norm_backward(const std::vector<float>& out_gradient, const std::vector
 // Softmax of rows of n numbers, in place.
 void softmax_rows(float* x, size_t rows, size_t n);
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration

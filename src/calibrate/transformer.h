@@ -10,13 +10,13 @@
 #include "kvcodec/calibrate.h"
 #include "transform/rotation.h"
 
-namespace kvcodec::calibrate {
+namespace kvcodec::calibration {
 
 // A numpy-sized transformer in binary32: a continuation after a given KV cache, forwards, and
 // backwards to that cache. It exists for its gradients, which inference engines do not give;
 // weights are read layer by layer, so memory is one layer, the output matrix and the activations
 // of the continuation. Sums are OpenBLAS's. Not thread-safe.
-class Decoder {
+class Transformer {
  public:
   // [layers] of one kind: rotated keys or values, [tokens][kv_heads * head_dim].
   struct Cache {
@@ -27,7 +27,7 @@ class Decoder {
   using EachGradient =
       std::function<void(KvKind kind, uint32_t layer, const std::vector<float>& rows)>;
 
-  explicit Decoder(const DecoderWeights& weights)
+  explicit Transformer(const DecoderWeights& weights)
       : weights_(weights), config_(weights.config()) {}
 
   // Computes `tokens` at positions cache.tokens on and keeps what backward() needs. `cache` is
@@ -40,7 +40,7 @@ class Decoder {
   Status backward_of_sample(uint64_t seed, const EachGradient& each);
 
  private:
-  struct Activations {  // of one layer; [tokens] rows
+  struct Activations {                      // of one layer; [tokens] rows
     std::vector<float> input, inverse_rms;  // before the first norm
     std::vector<float> query;               // rotated
     std::vector<float> keys, values;        // cache and continuation
@@ -69,4 +69,4 @@ class Decoder {
   std::vector<float> final_, final_inverse_rms_, output_norm_, output_, logits_, probabilities_;
 };
 
-}  // namespace kvcodec::calibrate
+}  // namespace kvcodec::calibration
