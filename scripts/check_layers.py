@@ -21,6 +21,7 @@ MODULES = {
     "codec": (CORE | {"profile"}) - {"store"},
     "restore": CORE - {"store"} | {"codec"},
     "fetch": {"base", "codec", "store"},
+    "calibrate": {"base", "transform", "layout"},
     "engines": {"base"},
 }
 # The public headers: which others each may include, and which modules may include it.
@@ -29,12 +30,16 @@ PUBLIC = {
     "result": (set(), set(MODULES)),
     "kv": ({"result"}, set(MODULES)),
     "key": ({"kv", "result"}, set(MODULES)),
-    "codec": ({"key", "kv", "result"}, {"format", "profile", "codec", "restore", "fetch", "engines"}),
-    "profile": ({"codec", "key", "kv", "result"}, {"profile", "codec", "restore", "fetch", "engines"}),
+    "codec": ({"key", "kv", "result"},
+              {"format", "profile", "codec", "restore", "fetch", "calibrate", "engines"}),
+    "profile": ({"codec", "key", "kv", "result"},
+                {"profile", "codec", "restore", "fetch", "calibrate", "engines"}),
+    "calibrate": ({"codec", "profile", "key", "kv", "result"}, {"calibrate", "engines"}),
     "device": ({"codec", "key", "kv", "result"}, {"restore"}),
     "store": ({"result"}, {"store", "fetch", "engines"}),
-    "fetch": ({"codec", "profile", "store", "key", "kv", "result"}, {"fetch", "engines"}),
-    "llama": ({"fetch", "codec", "store", "key", "kv", "result"}, {"engines"}),
+    "fetch": ({"codec", "profile", "store", "key", "kv", "result"},
+              {"fetch", "calibrate", "engines"}),
+    "llama": ({"calibrate", "fetch", "codec", "store", "key", "kv", "result"}, {"engines"}),
 }
 # Programs see the library as a user does; tests and benchmarks may look inside.
 OPEN = {"tests", "bench"}

@@ -236,4 +236,12 @@ ggml_type llama_kv_type(DType dtype) {
   return GGML_TYPE_F32;
 }
 
+std::string llama_architecture(const gguf_context& gguf) {
+  return text(gguf, "general.architecture");
+}
+
+std::optional<double> llama_number(const gguf_context& gguf, std::string_view name) {
+  return number(gguf, key_of(gguf, name));
+}
+
 }  // namespace kvcodec

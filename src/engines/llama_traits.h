@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engines/llama_runtime.h"
 #include "kvcodec/kv.h"
@@ -39,5 +41,10 @@ bool keys_rotated_by(const Rope& rope, std::span<const std::byte> memory,
                      const KvGeometry& geometry, uint32_t last);
 
 ggml_type llama_kv_type(DType dtype);
+
+// general.architecture, or nothing.
+std::string llama_architecture(const gguf_context& gguf);
+// "<architecture>.<name>", where it is a number.
+std::optional<double> llama_number(const gguf_context& gguf, std::string_view name);
 
 }  // namespace kvcodec
