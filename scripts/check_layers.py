@@ -17,7 +17,8 @@ MODULES = {
     "layout": {"base", "format"},
     "hevc": {"base"},
     "store": {"base"},
-    "codec": CORE - {"store"},
+    "profile": {"base", "transform"},
+    "codec": (CORE | {"profile"}) - {"store"},
     "fetch": {"base", "codec", "store"},
     "engines": {"base"},
 }
@@ -27,9 +28,10 @@ PUBLIC = {
     "result": (set(), set(MODULES)),
     "kv": ({"result"}, set(MODULES)),
     "key": ({"kv", "result"}, set(MODULES)),
-    "codec": ({"key", "kv", "result"}, {"format", "codec", "fetch", "engines"}),
+    "codec": ({"key", "kv", "result"}, {"format", "profile", "codec", "fetch", "engines"}),
+    "profile": ({"codec", "key", "kv", "result"}, {"profile", "codec", "fetch", "engines"}),
     "store": ({"result"}, {"store", "fetch", "engines"}),
-    "fetch": ({"codec", "store", "key", "kv", "result"}, {"fetch", "engines"}),
+    "fetch": ({"codec", "profile", "store", "key", "kv", "result"}, {"fetch", "engines"}),
     "llama": ({"fetch", "codec", "store", "key", "kv", "result"}, {"engines"}),
 }
 # Programs see the library as a user does; tests and benchmarks may look inside.

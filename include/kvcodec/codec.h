@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,7 +19,16 @@ namespace kvcodec {
 enum class Tier : uint16_t {
   exact = 1,  // every bit, NaN payloads and signed zeros included
   int8 = 2,   // 8-bit codes of un-rotated, centred values; finite input only
+  // Calibrated: codes in the basis of a profile (kvcodec/profile.h), finest first; finite input
+  // only.
+  high = 3,
+  balanced = 4,
+  small = 5,
 };
+// A tier keeps at least as much as every tier of a larger value.
+inline constexpr bool at_least(Tier tier, Tier lowest) { return tier <= lowest; }
+class Profile;
+
 const char* tier_name(Tier tier);
 Result<Tier> tier_from_name(std::string_view name);
 
@@ -39,16 +49,26 @@ struct Limits {
 
 struct EncodeOptions {
   Tier tier = Tier::exact;
-  Rope rope;                 // int8: keys are un-rotated by it; style none where it is unknown
-  uint32_t sink_tokens = 4;  // int8: positions below this are stored exactly
+  // int8: keys are un-rotated by it; style none where it is unknown. Calibrated tiers: the
+  // profile's is used; none, or equal to it.
+  Rope rope;
+  uint32_t sink_tokens = 4;            // not exact: positions below this are stored exactly
   uint32_t max_picture_height = 2048;  // multiple of 8 in [144, 8192]
   int threads = 0;                     // 0: all cores
   bool verify = true;                  // decode the object again before it is returned
+  // Calibrated tiers: required, and borrowed during the call.
+  const Profile* profile = nullptr;
+  // Calibrated tiers: a chunk whose noise is above this many times what the profile expects at
+  // `tier` is coded at the next finer tier until it is not, and at int8 where none is left. 0:
+  // never.
+  double noise_factor = 1.5;
 };
 
 // Encodes tokens `range` of `source` into one object (docs/format.md). Deterministic: equal input
-// and options give equal bytes, whatever the number of threads. Requires 1 <= range.count and the
-// range inside the geometry. invalid_argument names a non-finite value for tier int8.
+// and options give equal bytes, whatever the number of threads; calibrated tiers on one kind of
+// processor, as their products of matrices round in its order. The object's tier is options.tier,
+// or a finer one (noise_factor). Requires 1 <= range.count and the range inside the geometry.
+// invalid_argument names a non-finite value for any tier but exact.
 Result<std::vector<std::byte>> encode_chunk(const KvSource& source, TokenRange range,
                                             const ChunkId& id, const EncodeOptions& options);
 
@@ -60,6 +80,17 @@ struct PictureInfo {
   uint32_t width = 0, height = 0;    // samples, as stored
   std::string coding;                // "raw", "hevc", ...
   uint64_t offset = 0, bytes = 0;    // in the object
+};
+
+// Calibrated tiers: how far a group of layers is from the exact values, measured at encoding over
+// the tokens that are not sinks, under the profile's metric.
+struct GroupDistortion {
+  KvKind kind = KvKind::key;
+  uint32_t first_layer = 0, layers = 0;
+  uint32_t components = 0, live_rows = 0;  // of the basis, and how many have codes other than zero
+  float step = 0;
+  float noise = 0;           // mean square of the error, a token and channel
+  float relative_error = 0;  // root of the error's energy over that of the centred values
 };
 
 struct ChunkInfo {
@@ -74,8 +105,9 @@ struct ChunkInfo {
   uint64_t escapes = 0;
   uint64_t header_bytes = 0, object_bytes = 0;
   std::vector<PictureInfo> pictures;
-  uint64_t values() const;        // elements the chunk restores
-  double bits_per_value() const;  // of the whole object
+  std::vector<GroupDistortion> distortions;  // calibrated tiers
+  uint64_t values() const;                   // elements the chunk restores
+  double bits_per_value() const;             // of the whole object
 };
 
 // Reads and checks a header. `bytes` may be the beginning of an object: where it is too short,
@@ -85,6 +117,14 @@ Result<ChunkInfo> read_chunk_info(std::span<const std::byte> bytes, const Limits
 struct DecodeOptions {
   const ChunkId* expected = nullptr;    // corrupt where the object is not this one
   const Tier* expected_tier = nullptr;  // corrupt where it is of another tier
+  const Tier* lowest_tier = nullptr;    // fidelity floor: corrupt where it is of a lower tier
+  // Calibrated tiers: required but for an identity profile's chunks; borrowed during the call.
+  // invalid_argument where it is not the one that the object names.
+  const Profile* profile = nullptr;
+  // Position of the chunk's first token in the sequence it is restored into, where that is another
+  // than it was encoded from: keys are rotated for it. Not for tier exact, whose keys are as they
+  // were, nor for chunks with sinks or without a rope: unsupported.
+  std::optional<uint32_t> position;
   Limits limits;
   int threads = 0;  // 0: all cores
 };

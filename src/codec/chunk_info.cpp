@@ -9,16 +9,19 @@ const char* tier_name(Tier tier) {
   switch (tier) {
     case Tier::exact: return "exact";
     case Tier::int8: return "int8";
+    case Tier::high: return "high";
+    case Tier::balanced: return "balanced";
+    case Tier::small: return "small";
   }
   return "unknown";
 }
 
 Result<Tier> tier_from_name(std::string_view name) {
-  for (Tier tier : {Tier::exact, Tier::int8}) {
+  for (Tier tier : {Tier::exact, Tier::int8, Tier::high, Tier::balanced, Tier::small}) {
     if (name == tier_name(tier)) return tier;
   }
-  return make_error(ErrorCode::invalid_argument, "tier: expected exact or int8, found \"{}\"",
-                    name);
+  return make_error(ErrorCode::invalid_argument,
+                    "tier: expected exact, int8, high, balanced or small, found \"{}\"", name);
 }
 
 uint64_t ChunkInfo::values() const {
