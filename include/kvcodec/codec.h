@@ -25,6 +25,7 @@ enum class Tier : uint16_t {
   balanced = 4,
   small = 5,
 };
+inline constexpr bool is_calibrated(Tier tier) { return tier >= Tier::high; }
 // A tier keeps at least as much as every tier of a larger value.
 inline constexpr bool at_least(Tier tier, Tier lowest) { return tier <= lowest; }
 class Profile;

@@ -2,9 +2,11 @@
 #include "codec/encode_request.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "format/header_fields.h"
+#include "kvcodec/profile.h"
 
 namespace kvcodec {
 namespace {
@@ -47,6 +49,30 @@ Status check_rope(const Rope& rope, uint32_t key_dim) {
   return ok_status();
 }
 
+Status check_profile(const KvShape& shape, const EncodeOptions& options) {
+  if (options.profile == nullptr) {
+    return make_error(ErrorCode::invalid_argument, "tier {} needs a profile, none was given",
+                      tier_name(options.tier));
+  }
+  KVCODEC_CHECK(options.profile->check_shape(shape));
+  if (!(options.noise_factor >= 0) || !std::isfinite(options.noise_factor))
+    return bad_argument("noise_factor", "a finite number, at least 0", options.noise_factor);
+  if (options.rope.style == Rope::Style::none || options.rope == options.profile->rope())
+    return ok_status();
+  return make_error(ErrorCode::invalid_argument,
+                    "the profile is of another model: its keys were rotated in another way");
+}
+
+// One group of the profile.
+format::BasisGroup start_group(const ProfileGroup& from) {
+  format::BasisGroup group;
+  group.kind = from.kind;
+  group.first_layer = from.first_layer;
+  group.layers = from.layers;
+  group.components = from.components;
+  return group;
+}
+
 }  // namespace
 
 Status check_request(const KvSource& source, TokenRange range, const ChunkId& id,
@@ -64,9 +90,11 @@ Status check_request(const KvSource& source, TokenRange range, const ChunkId& id
                               format::kMaxPictureHeight, options.max_picture_height));
   if (options.max_picture_height % 8 != 0)
     return bad_argument("max_picture_height", "a multiple of 8", options.max_picture_height);
-  if (options.tier != Tier::exact && options.tier != Tier::int8)
-    return bad_argument("tier", "exact or int8", static_cast<int>(options.tier));
-  return check_rope(options.rope, geometry.shape.key_dim);
+  if (options.tier < Tier::exact || options.tier > Tier::small)
+    return bad_argument("tier", "exact, int8, high, balanced or small",
+                        static_cast<int>(options.tier));
+  KVCODEC_CHECK(check_rope(options.rope, geometry.shape.key_dim));
+  return is_calibrated(options.tier) ? check_profile(geometry.shape, options) : ok_status();
 }
 
 format::Header start_header(const KvShape& shape, uint32_t tokens, const ChunkId& id,
@@ -78,6 +106,18 @@ format::Header start_header(const KvShape& shape, uint32_t tokens, const ChunkId
   header.shape = shape;
   header.max_picture_height = options.max_picture_height;
   if (options.rope.style != Rope::Style::none) header.rope = options.rope;
+  if (header.tier != Tier::exact) {
+    if (options.sink_tokens > id.first_token)
+      header.sink_tokens = std::min(options.sink_tokens - id.first_token, tokens);
+    header.sinks.resize(shape.token_bytes() * header.sink_tokens);
+  }
+  if (is_calibrated(header.tier)) {
+    header.profile = options.profile->digest();
+    header.rope = options.profile->rope();
+    for (const ProfileGroup& group : options.profile->groups())
+      header.groups.push_back(start_group(group));
+    return header;  // the pictures follow from the codes
+  }
   for (KvKind kind : kKvKinds) {
     const auto i = static_cast<size_t>(kind);
     const size_t rows = header.rows(kind);
@@ -89,11 +129,6 @@ format::Header start_header(const KvShape& shape, uint32_t tokens, const ChunkId
       header.steps[i].resize(shape.layers);
       header.row_offsets[i].resize(rows);
     }
-  }
-  if (header.tier == Tier::int8) {
-    if (options.sink_tokens > id.first_token)
-      header.sink_tokens = std::min(options.sink_tokens - id.first_token, tokens);
-    header.sinks.resize(shape.token_bytes() * header.sink_tokens);
   }
   header.pictures = format::layout_pictures(header);
   return header;

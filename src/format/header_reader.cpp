@@ -33,6 +33,7 @@ class HeaderReader {
     KVCODEC_CHECK(read_rope());
     KVCODEC_CHECK(read_coding());
     KVCODEC_CHECK(check_sizes());
+    KVCODEC_CHECK(read_groups());
     KVCODEC_CHECK(read_arrays());
     KVCODEC_CHECK(read_escapes());
     KVCODEC_CHECK(read_pictures());
@@ -74,7 +75,16 @@ class HeaderReader {
   Status read_rope();
   Status read_coding();
   Status check_sizes();
+  Status check_picture_count();
+  Status read_groups();
+  Status read_group(uint32_t index, uint32_t (&layer)[2]);
+  struct RowRange {
+    KvKind kind;
+    uint32_t begin, end;
+  };
+  std::vector<RowRange> escape_rows() const;
   Status read_arrays();
+  Status read_layer_steps();
   Status read_escapes();
   Status read_pictures();
   Status read_picture(const Picture& laid_out, size_t index, uint64_t& offset);
@@ -82,14 +92,17 @@ class HeaderReader {
   const std::span<const std::byte> bytes_;  // exactly the header
   const Limits& limits_;
   size_t at_;  // of the next array
-  uint32_t escape_count_ = 0, picture_count_ = 0;
+  uint32_t group_count_ = 0, escape_count_ = 0, picture_count_ = 0;
   Header header_;
 };
 
 Status HeaderReader::read_identity() {
   const auto tier = at<uint16_t>(kTierAt);
-  if (tier != static_cast<uint16_t>(Tier::exact) && tier != static_cast<uint16_t>(Tier::int8)) {
-    return bad_field("tier", kTierAt, "1 (exact) or 2 (int8)", tier);
+  const bool calibrated = at<uint16_t>(kVersionAt) == 2;
+  if (tier < (calibrated ? 3 : 1) || tier > (calibrated ? 5 : 2)) {
+    return bad_field("tier", kTierAt,
+                     calibrated ? "3 (high), 4 (balanced) or 5 (small)" : "1 (exact) or 2 (int8)",
+                     tier);
   }
   header_.tier = static_cast<Tier>(tier);
   header_.object_bytes = at<uint64_t>(kObjectBytesAt);
@@ -100,6 +113,8 @@ Status HeaderReader::read_identity() {
   header_.id.ns = digest_at(kNamespaceAt);
   header_.id.key = digest_at(kKeyAt);
   header_.profile = digest_at(kProfileAt);
+  if (calibrated && header_.profile == Digest{})
+    return bad_field("profile", kProfileAt, "the digest of a profile", "zeros");
   header_.id.first_token = at<uint32_t>(kFirstTokenAt);
   const uint32_t most = std::min(kMaxChunkTokens, limits_.max_tokens);
   KVCODEC_CHECK(read_u32(header_.tokens, "tokens", kTokensAt, 1, most));
@@ -153,7 +168,7 @@ Status HeaderReader::read_rope() {
 }
 
 Status HeaderReader::read_coding() {
-  const uint32_t most_sinks = header_.tier == Tier::int8 ? header_.tokens : 0;
+  const uint32_t most_sinks = header_.tier == Tier::exact ? 0 : header_.tokens;
   KVCODEC_CHECK(read_u32(header_.sink_tokens, "sink_tokens", kSinkTokensAt, 0, most_sinks));
   KVCODEC_CHECK(read_u32(header_.max_picture_height, "max_picture_height", kMaxPictureHeightAt,
                          kMinPictureHeight, kMaxPictureHeight));
@@ -172,13 +187,17 @@ Status HeaderReader::read_coding() {
     }
     header_.symbol_mantissa_bits[i] = bits;
   }
-  const auto zero_a = at<uint8_t>(kZeroAAt);
-  const auto zero_b = at<uint16_t>(kZeroBAt);
-  const auto zero_c = at<uint32_t>(kZeroCAt);
-  if (zero_a != 0) return bad_field("reserved", kZeroAAt, 0, zero_a);
-  if (zero_b != 0) return bad_field("reserved", kZeroBAt, 0, zero_b);
-  if (zero_c != 0) return bad_field("reserved", kZeroCAt, 0, zero_c);
-  return ok_status();
+  const bool calibrated = is_calibrated(header_.tier);
+  const auto basis = at<uint8_t>(kBasisAt);
+  const auto zero = at<uint16_t>(kZeroBAt);
+  if (basis > (calibrated ? 1 : 0)) {
+    return bad_field("basis", kBasisAt, calibrated ? "0 (profile) or 1 (identity)" : "0", basis);
+  }
+  header_.basis = static_cast<Basis>(basis);
+  if (zero != 0) return bad_field("reserved", kZeroBAt, 0, zero);
+  const uint32_t kinds = header_.shape.value_dim > 0 ? 2 : 1;
+  return read_u32(group_count_, "group_count", kGroupCountAt, calibrated ? kinds : 0,
+                  calibrated ? uint64_t{kinds} * header_.shape.layers : 0);
 }
 
 Status HeaderReader::check_sizes() {
@@ -187,11 +206,9 @@ Status HeaderReader::check_sizes() {
   if (header_.tier == Tier::exact && escape_count_ != 0) {
     return bad_field("escape_count", kEscapeCountAt, "0 in tier exact", escape_count_);
   }
-  const uint64_t laid_out = count_pictures(header_);
-  if (picture_count_ != laid_out) {
-    return bad_field("picture_count", kPictureCountAt, laid_out, picture_count_);
-  }
-  const uint64_t derived = derive_header_bytes(header_, escape_count_, picture_count_);
+  if (!is_calibrated(header_.tier)) KVCODEC_CHECK(check_picture_count());
+  const uint64_t derived =
+      derive_header_bytes(header_, group_count_, escape_count_, picture_count_);
   if (derived != bytes_.size()) {
     return bad_field("header_bytes", kHeaderBytesAt,
                      fmt::format("{} from the counts and the shape", derived), bytes_.size());
@@ -199,10 +216,107 @@ Status HeaderReader::check_sizes() {
   return ok_status();
 }
 
-Status HeaderReader::read_arrays() {
+Status HeaderReader::check_picture_count() {
+  const uint64_t laid_out = count_pictures(header_);
+  if (picture_count_ == laid_out) return ok_status();
+  return bad_field("picture_count", kPictureCountAt, laid_out, picture_count_);
+}
+
+Status HeaderReader::read_groups() {
   read_array(header_.rope.phase_steps, header_.rope.rotary_dims / 2);
-  for (KvKind kind : kKvKinds) read_array(header_.row_keys[static_cast<size_t>(kind)], rows(kind));
-  if (header_.tier != Tier::int8) return ok_status();
+  if (!is_calibrated(header_.tier)) return ok_status();
+  uint32_t layer[2] = {0, 0};
+  header_.groups.reserve(group_count_);
+  for (uint32_t i = 0; i < group_count_; ++i) KVCODEC_CHECK(read_group(i, layer));
+  for (KvKind kind : kKvKinds) {
+    const uint32_t end = layer[static_cast<size_t>(kind)];
+    if (header_.shape.head_dim(kind) > 0 && end != header_.shape.layers) {
+      return bad_field(
+          "group_count", kGroupCountAt,
+          fmt::format("groups of all {} layers of {}", header_.shape.layers, kv_kind_name(kind)),
+          fmt::format("{} layers", end));
+    }
+  }
+  return check_picture_count();
+}
+
+// layer: where the next group of each kind must begin.
+Status HeaderReader::read_group(uint32_t index, uint32_t (&layer)[2]) {
+  const size_t start = at_;
+  const auto bad = [&](const char* field, size_t at, const auto& expected, const auto& found) {
+    return bad_field(fmt::format("groups[{}].{}", index, field), start + at, expected, found);
+  };
+  const auto kind = next<uint8_t>();
+  const uint32_t zeros = next<uint8_t>() + next<uint8_t>() + next<uint8_t>();
+  const bool after_values = !header_.groups.empty() && header_.groups.back().kind == KvKind::value;
+  const uint8_t most = header_.shape.value_dim > 0 ? 1 : 0;
+  if (kind < (after_values ? 1 : 0) || kind > most)
+    return bad("kind", 0, range_text(after_values ? 1 : 0, most), kind);
+  if (zeros != 0) return bad("reserved", 1, 0, zeros);
+  BasisGroup group;
+  group.kind = static_cast<KvKind>(kind);
+  group.first_layer = next<uint32_t>();
+  group.layers = next<uint32_t>();
+  group.components = next<uint32_t>();
+  group.live_rows = next<uint32_t>();
+  group.step = next<float>();
+  group.delta[0] = next<float>();
+  group.delta[1] = next<float>();
+  group.noise = next<float>();
+  group.relative_error = next<float>();
+  uint32_t& begin = layer[kind];
+  if (group.first_layer != begin) return bad("first_layer", 4, begin, group.first_layer);
+  const uint32_t left = header_.shape.layers - begin;
+  if (group.layers == 0 || group.layers > left)
+    return bad("layers", 8, range_text(1, left), group.layers);
+  begin += group.layers;
+  const uint32_t channels = group.layers * header_.shape.channels(group.kind);
+  const bool identity = header_.basis == Basis::identity;
+  if (group.components < (identity ? channels : 1) || group.components > channels)
+    return bad("components", 12, range_text(identity ? channels : 1, channels), group.components);
+  if (group.live_rows > group.components)
+    return bad("live_rows", 16, range_text(0, group.components), group.live_rows);
+  if (identity ? group.step != 0 : !std::isfinite(group.step) || group.step <= 0)
+    return bad("step", 20, identity ? "0" : "a finite number above 0", group.step);
+  for (size_t i = 0; i < 2; ++i) {
+    if (!(std::abs(group.delta[i]) <= 1))
+      return bad("delta", 24 + 4 * i, "a number from -1 to 1", group.delta[i]);
+  }
+  if (!std::isfinite(group.noise) || group.noise < 0)
+    return bad("noise", 32, "a finite number, at least 0", group.noise);
+  if (!std::isfinite(group.relative_error) || group.relative_error < 0)
+    return bad("relative_error", 36, "a finite number, at least 0", group.relative_error);
+  header_.groups.push_back(group);
+  return ok_status();
+}
+
+// Rows that escapes may name, as ascending ranges: natural ones, or the live ones of each group.
+std::vector<HeaderReader::RowRange> HeaderReader::escape_rows() const {
+  std::vector<RowRange> ranges;
+  if (header_.has_row_keys()) {
+    for (KvKind kind : kKvKinds) ranges.push_back({kind, 0, header_.rows(kind)});
+    return ranges;
+  }
+  uint32_t first[2] = {0, 0};
+  for (const BasisGroup& group : header_.groups) {
+    uint32_t& row = first[static_cast<size_t>(group.kind)];
+    ranges.push_back({group.kind, row, row + group.live_rows});
+    row += group.components;
+  }
+  return ranges;
+}
+
+Status HeaderReader::read_arrays() {
+  for (KvKind kind : kKvKinds) {
+    if (header_.has_row_keys()) read_array(header_.row_keys[static_cast<size_t>(kind)], rows(kind));
+  }
+  KVCODEC_CHECK(read_layer_steps());
+  read_array(header_.sinks, header_.shape.token_bytes() * header_.sink_tokens);
+  return ok_status();
+}
+
+Status HeaderReader::read_layer_steps() {
+  if (!header_.has_layer_steps()) return ok_status();
   for (KvKind kind : kKvKinds) {
     if (rows(kind) == 0) continue;
     const size_t start = at_;
@@ -218,11 +332,12 @@ Status HeaderReader::read_arrays() {
   for (KvKind kind : kKvKinds) {
     read_array(header_.row_offsets[static_cast<size_t>(kind)], rows(kind));
   }
-  read_array(header_.sinks, header_.shape.token_bytes() * header_.sink_tokens);
   return ok_status();
 }
 
 Status HeaderReader::read_escapes() {
+  const std::vector<RowRange> ranges = escape_rows();
+  auto range = ranges.begin();
   header_.escapes.reserve(escape_count_);
   for (uint32_t i = 0; i < escape_count_; ++i) {
     const size_t start = at_;
@@ -236,16 +351,6 @@ Status HeaderReader::read_escapes() {
     };
     if (kind > 1) return bad("kind", 0, "0 (K) or 1 (V)", kind);
     escape.kind = static_cast<KvKind>(kind);
-    if (escape.row >= rows(escape.kind)) {
-      return bad("row", 4, fmt::format("less than {}", rows(escape.kind)), escape.row);
-    }
-    if (escape.token < header_.sink_tokens || escape.token >= header_.tokens) {
-      return bad("token", 8, fmt::format("{} to before {}", header_.sink_tokens, header_.tokens),
-                 escape.token);
-    }
-    if (escape.code >= -127 && escape.code <= 127) {
-      return bad("code", 12, "below -127 or above 127", escape.code);
-    }
     if (i > 0) {
       const Escape& last = header_.escapes.back();
       if (std::tie(last.kind, last.row, last.token) >=
@@ -254,6 +359,17 @@ Status HeaderReader::read_escapes() {
                    fmt::format("({}, {}, {}) after ({}, {}, {})", kind, escape.row, escape.token,
                                static_cast<int>(last.kind), last.row, last.token));
       }
+    }
+    const auto place = std::tie(escape.kind, escape.row);
+    while (range != ranges.end() && std::tie(range->kind, range->end) <= place) ++range;
+    if (range == ranges.end() || std::tie(range->kind, range->begin) > place)
+      return bad("row", 4, "a row that has pictures", escape.row);
+    if (escape.token < header_.sink_tokens || escape.token >= header_.tokens) {
+      return bad("token", 8, fmt::format("{} to before {}", header_.sink_tokens, header_.tokens),
+                 escape.token);
+    }
+    if (escape.code >= -127 && escape.code <= 127) {
+      return bad("code", 12, "below -127 or above 127", escape.code);
     }
     header_.escapes.push_back(escape);
   }
@@ -356,14 +472,14 @@ Result<uint32_t> header_bytes(std::span<const std::byte> prefix) {
                       "program wrote this object",
                       kVersionAt, kVersion, version);
   }
-  if (version != kVersion) return bad_field("version", kVersionAt, kVersion, version);
+  if (version == 0) return bad_field("version", kVersionAt, range_text(1, kVersion), version);
   const auto bytes = load_le<uint32_t>(prefix.data() + kHeaderBytesAt);
   const auto object_bytes = load_le<uint64_t>(prefix.data() + kObjectBytesAt);
-  if (bytes < kLeastHeaderBytes || bytes > object_bytes) {
-    return bad_field(
-        "header_bytes", kHeaderBytesAt,
-        fmt::format("at least {} and at most object_bytes {}", kLeastHeaderBytes, object_bytes),
-        bytes);
+  const size_t least = version == 1 ? kLeastHeaderBytes : kLeastCalibratedBytes;
+  if (bytes < least || bytes > object_bytes) {
+    return bad_field("header_bytes", kHeaderBytesAt,
+                     fmt::format("at least {} and at most object_bytes {}", least, object_bytes),
+                     bytes);
   }
   return bytes;
 }

@@ -100,6 +100,7 @@ class GroupReader {
     group_.first_layer = first_layer;
     group_.layers = static_cast<uint32_t>(count / channels);
     KVCODEC_TRY(group_.mean, convert("mean", mean));
+    for (float& number : group_.mean) number += 0.0f;  // no zero has a sign: docs/format.md
     return ok_status();
   }
 
