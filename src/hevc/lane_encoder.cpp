@@ -177,7 +177,7 @@ struct Candidate {
 };
 
 std::vector<EncoderOps> supported_encoders() {
-  static constexpr Candidate kCandidates[] = {
+  const std::vector<Candidate> candidates = {
 #if HWY_TARGETS & HWY_NEON
     {HWY_NEON, {"neon", 4, kNeverMeasured, N_NEON::encode_lanes}},
 #endif
@@ -192,7 +192,7 @@ std::vector<EncoderOps> supported_encoders() {
 #endif
   };
   std::vector<EncoderOps> supported;
-  for (const Candidate& candidate : kCandidates) {
+  for (const Candidate& candidate : candidates) {
     if ((hwy::SupportedTargets() & candidate.target) != 0) supported.push_back(candidate.encoder);
   }
   return supported;
