@@ -169,6 +169,27 @@ def fidelity():
     return "\n\n".join(parts) + f"\n\n{source(result)}"
 
 
+def device():
+    result = load("device")
+    rows = [[
+        r["chunk"], f"{r['object_bytes'] / 1e6:.2f}", f"{r['bits_per_value']:.2f}",
+        f"{r['kv_gb_per_second']:.2f}", f"{r['tokens_per_second']:.0f}",
+        f"{r['nvdec_gb_per_second']:.2f}", f"{100 * r['of_nvdec_alone']:.1f} %", f"{r['first_ms']:.1f}",
+    ] for r in result["rows"]]
+    heading = ["chunk", "MB", "bits/value", "KV GB/s", "tokens/s", "NVDEC GB/s", "of NVDEC alone", "one chunk ms"]
+    return table(heading, rows) + "\n\n" + source(result)
+
+
+def nvdec():
+    result = load("nvdec")
+    rows = [[
+        r["plane"], f"{r['width']}x{r['height']}", f"{r['bits']:.2f}", str(r["sessions"]),
+        f"{r['gb_per_second']:.2f}", f"{r['gb_per_second'] * r['bits'] / 8:.2f}", f"{r['alone_ms']:.2f}",
+    ] for r in result["rows"] if r["sessions"] in (1, 8)]
+    heading = ["plane", "picture", "bits", "sessions", "GB/s", "payload GB/s", "one picture ms"]
+    return table(heading, rows) + "\n\n" + source(result)
+
+
 def kind_ratio(run, kind, method):
     """How many times smaller on texts of one kind; compared for CacheGen's defaults only."""
     for c in run["comparison_by_kind"][kind]:

@@ -17,7 +17,7 @@ class NvdecDecoder final : public Decoder {
 
   const char* name() const override { return "nvdec"; }
 
-  void decode(std::span<DecodeJob> jobs) override {
+  void decode(std::span<DecodeJob> jobs, int) override {
     std::latch left(static_cast<ptrdiff_t>(jobs.size()));
     std::vector<PinnedBuffer> staged(jobs.size());
     for (size_t i = 0; i < jobs.size(); ++i) {
