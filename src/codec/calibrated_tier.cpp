@@ -126,8 +126,7 @@ void restore_panel(const CalibratedContext& context, const Panel& panel, const L
 
   // Only rows with a code here take part: what is left out would add zero.
   PanelMatrix y(group.live_rows, n);
-  std::vector<uint32_t> live;
-  size_t nonzero = 0;
+  std::vector<uint32_t> live, nonzero;
   auto escape = std::lower_bound(
       escapes.begin(), escapes.end(), std::tuple(group.kind, first_row),
       [](const format::Escape& e, const auto& place) { return std::tie(e.kind, e.row) < place; });
@@ -144,8 +143,9 @@ void restore_panel(const CalibratedContext& context, const Panel& panel, const L
           transform::component_of_code(escape->code, group.step, group.delta);
       ++codes;
     }
-    if (codes != 0) live.push_back(row);
-    nonzero += codes;
+    if (codes == 0) continue;
+    live.push_back(row);
+    nonzero.push_back(codes);
   }
   PanelMatrix x(work.channels(), n);
   Product product;
@@ -161,9 +161,17 @@ void restore_panel(const CalibratedContext& context, const Panel& panel, const L
   product.b_row = y.row_size();
   product.out = x.data();
   product.out_row = x.row_size();
-  const double density =
-      live.empty() ? 1 : static_cast<double>(nonzero) / (static_cast<double>(live.size()) * n);
-  transform::best_product(density).multiply(product);
+  // Components come by descending variance: dense rows first, then ever sparser ones.
+  const size_t dense = transform::dense_rows(nonzero, n);
+  product.depth = dense;
+  if (dense > 0 || live.empty()) transform::best_product().multiply(product);
+  if (dense < live.size()) {
+    product.resume = dense > 0;
+    product.depth = live.size() - dense;
+    product.index = live.data() + dense;
+    product.b = y.row(dense);
+    transform::sparse_product().multiply(product);
+  }
   work.turn(x, transform::rotate_pairs);
   work.to_elements(x, rows);
   work.put_sinks(rows);

@@ -16,6 +16,7 @@ inline constexpr size_t kProductPad = 32;  // columns that a variant may work on
 struct Product {
   size_t rows = 0, columns = 0, depth = 0;
   const float* start = nullptr;  // [rows]; nullptr: zeros
+  bool resume = false;           // start with what is in out instead
   // a[i][k] is at a[i * a_row + index[k] * a_depth].
   const float* a = nullptr;
   size_t a_row = 0, a_depth = 0;
@@ -40,7 +41,12 @@ struct ProductOps {
 };
 std::span<const ProductOps> product_variants();  // [0] is the reference
 const ProductOps& best_product();                // for dense b
-// For a b of which this share is not zero; requires what `sparse` does.
-const ProductOps& best_product(double density);
+// The best for a b of mostly zeros; requires what `sparse` does.
+const ProductOps& sparse_product();
+
+// Rows of b, in order of their depth, that are better worked off densely before the others are
+// worked off sparsely: the start of the longest run that saves time. nonzero: of each row, of
+// `columns`.
+size_t dense_rows(std::span<const uint32_t> nonzero, size_t columns);
 
 }  // namespace kvcodec::transform

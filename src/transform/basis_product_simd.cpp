@@ -84,8 +84,8 @@ void Multiply(const Product& p) {
       PackTile(p, row, rows, k, depth, tile.data());
       const float* start = p.start == nullptr ? nullptr : p.start + row;
       for (size_t column = 0; column < p.columns; column += width) {
-        kTiles[rows - 1](tile.data(), p.b + k * p.b_row + column, depth, p.b_row, start, k == 0,
-                         p.out + row * p.out_row + column, p.out_row);
+        kTiles[rows - 1](tile.data(), p.b + k * p.b_row + column, depth, p.b_row, start,
+                         k == 0 && !p.resume, p.out + row * p.out_row + column, p.out_row);
       }
     }
   }
@@ -132,11 +132,27 @@ size_t AddRows(D d, const Product& p, size_t row, const std::vector<Entry>& entr
   return row;
 }
 
+// Calls move(out[i][j], sum of it) for all, sums being [columns][rows].
+template <typename Move>
+void TransposeSums(const Product& p, const Move& move, std::vector<float>& sums) {
+  constexpr size_t kTile = 16;
+  for (size_t j = 0; j < p.columns; j += kTile) {
+    for (size_t i = 0; i < p.rows; ++i) {
+      for (size_t c = j; c < std::min(j + kTile, p.columns); ++c)
+        move(p.out[i * p.out_row + c], sums[c * p.rows + i]);
+    }
+  }
+}
+
 // The same chains, zeros left out: out is made column by column, each from its own entries.
 void MultiplySparse(const Product& p) {
   std::vector<float> sums(p.columns * p.rows);
-  for (size_t j = 0; j < p.columns && p.start != nullptr; ++j)
-    std::copy_n(p.start, p.rows, &sums[j * p.rows]);
+  if (p.resume) {
+    TransposeSums(
+        p, [&](float& out, float& sum) { sum = out; }, sums);
+  } else if (p.start != nullptr) {
+    for (size_t j = 0; j < p.columns; ++j) std::copy_n(p.start, p.rows, &sums[j * p.rows]);
+  }
   std::vector<Entry> entries(p.columns * kDepth);
   std::vector<size_t> counts(p.columns);
   for (size_t first = 0; first < p.depth; first += kDepth) {
@@ -154,13 +170,8 @@ void MultiplySparse(const Product& p) {
     row = AddRows<1>(d, p, row, entries, counts, sums);
     AddRows<1>(hn::CappedTag<float, 1>(), p, row, entries, counts, sums);
   }
-  constexpr size_t kTile = 16;  // of the transposition
-  for (size_t j = 0; j < p.columns; j += kTile) {
-    for (size_t i = 0; i < p.rows; ++i) {
-      for (size_t c = j; c < std::min(j + kTile, p.columns); ++c)
-        p.out[i * p.out_row + c] = sums[c * p.rows + i];
-    }
-  }
+  TransposeSums(
+      p, [](float& out, float& sum) { out = sum; }, sums);
 }
 
 }  // namespace kvcodec::transform::HWY_NAMESPACE
