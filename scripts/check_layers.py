@@ -17,7 +17,7 @@ MODULES = {
     "layout": {"base", "format"},
     "hevc": {"base"},
     "store": {"base"},
-    "profile": {"base"},
+    "profile": {"base", "transform"},
     "codec": (CORE | {"profile"}) - {"store"},
     "fetch": {"base", "codec", "store"},
     "engines": {"base"},

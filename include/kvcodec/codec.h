@@ -25,6 +25,7 @@ enum class Tier : uint16_t {
   balanced = 4,
   small = 5,
 };
+inline constexpr bool is_calibrated(Tier tier) { return tier >= Tier::high; }
 // A tier keeps at least as much as every tier of a larger value.
 inline constexpr bool at_least(Tier tier, Tier lowest) { return tier <= lowest; }
 class Profile;
@@ -50,7 +51,7 @@ struct Limits {
 struct EncodeOptions {
   Tier tier = Tier::exact;
   // int8: keys are un-rotated by it; style none where it is unknown. Calibrated tiers: the
-  // profile's is used; none, or equal to it.
+  // profile's is used; none, or equal to it (to 2^-40 of a turn a token).
   Rope rope;
   uint32_t sink_tokens = 4;            // not exact: positions below this are stored exactly
   uint32_t max_picture_height = 2048;  // multiple of 8 in [144, 8192]

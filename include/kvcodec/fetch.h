@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvcodec/codec.h"
+#include "kvcodec/profile.h"
 #include "kvcodec/store.h"
 
 namespace kvcodec {
@@ -28,12 +29,14 @@ struct PublishOptions {
 
 struct PublishReport {
   size_t chunks = 0, written = 0;  // of `chunks`, `written` were not there before
+  size_t finer = 0;  // of `written`, coded at a finer tier: EncodeOptions::noise_factor
   uint32_t tokens = 0;
   uint64_t raw_bytes = 0, object_bytes = 0;
   double encode_seconds = 0, store_seconds = 0;
 };
 
-// Stores every whole chunk of `tokens`. Token i of the sequence is token i of the geometry.
+// Stores every whole chunk of `tokens`, under the rendition_name() of options.encode's tier and
+// profile. Token i of the sequence is token i of the geometry.
 Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
                                      std::span<const int32_t> tokens, const KvSource& source,
                                      const PublishOptions& options);
@@ -44,7 +47,11 @@ Result<uint32_t> match_prefix(Store& store, const Digest& ns, std::span<const in
                               uint32_t chunk_tokens = kDefaultChunkTokens);
 
 struct FetchOptions {
-  std::string rendition = "exact";
+  std::string rendition = "exact";   // rendition_name()
+  const Profile* profile = nullptr;  // calibrated renditions: the one that the name is of; borrowed
+  // Fidelity floor: no chunk of a lower tier is restored, and a lower rendition is refused.
+  // Profile::tier_within() gives that of a KL budget.
+  Tier lowest_tier = Tier::small;
   uint32_t chunk_tokens = kDefaultChunkTokens;
   uint32_t max_tokens = UINT32_MAX;  // fetch no more than this many leading tokens
   size_t max_chunks_in_flight = 4;   // bounds memory: objects fetched and not yet restored

@@ -25,7 +25,6 @@ namespace kvcodec {
 // step does for all of them.
 
 inline constexpr Tier kCalibratedTiers[] = {Tier::high, Tier::balanced, Tier::small};
-inline constexpr bool is_calibrated(Tier tier) { return tier >= Tier::high; }
 // Index of a calibrated tier in the arrays below. Requires is_calibrated(tier).
 inline constexpr size_t tier_index(Tier tier) {
   return static_cast<size_t>(tier) - static_cast<size_t>(Tier::high);
