@@ -48,6 +48,7 @@ Result<Figures> measure(const KvFile& kv, const EncodeOptions& options, const Be
       now.encode_seconds += seconds_since(start);
       DecodeOptions decode;
       decode.threads = options.threads;
+      decode.profile = options.profile;
       start = Clock::now();
       KVCODEC_CHECK(decode_chunk(object, {restored, &target}, 0, decode));
       now.decode_seconds += seconds_since(start);
@@ -69,8 +70,14 @@ Status run_bench(const BenchArgs& args) {
   Table table(
       {"tier", "raw bytes", "bytes", "bits/value", "smaller", "encode MB/s", "decode MB/s"});
   json results = json::array();
-  for (Tier tier : {Tier::exact, Tier::int8}) {
-    KVCODEC_TRY(EncodeOptions options, args.encode.resolve(kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const Rope rope, parse_rope(args.encode.rope, kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const auto profile, args.encode.profile.load(&kv.geometry.shape, rope));
+  std::vector<Tier> tiers = {Tier::exact, Tier::int8};
+  if (profile != nullptr)
+    tiers.insert(tiers.end(), std::begin(kCalibratedTiers), std::end(kCalibratedTiers));
+  for (Tier tier : tiers) {
+    KVCODEC_TRY(EncodeOptions options,
+                args.encode.resolve(kv.geometry.shape.key_dim, profile.get()));
     options.tier = tier;
     options.verify = false;
     KVCODEC_TRY(const Figures f, measure(kv, options, args));

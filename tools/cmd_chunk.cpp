@@ -2,6 +2,8 @@
 // encode, decode, info, verify: chunks as files.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "clock.h"
 #include "commands.h"
 #include "kvcodec/store.h"
@@ -33,6 +35,17 @@ json info_json(const ChunkInfo& info) {
                         {"offset", p.offset},
                         {"bytes", p.bytes}});
   }
+  json groups = json::array();
+  for (const GroupDistortion& g : info.distortions) {
+    groups.push_back({{"kind", kv_kind_name(g.kind)},
+                      {"first_layer", g.first_layer},
+                      {"layers", g.layers},
+                      {"components", g.components},
+                      {"live_rows", g.live_rows},
+                      {"step", g.step},
+                      {"noise", g.noise},
+                      {"relative_error", g.relative_error}});
+  }
   return {{"format_version", info.format_version},
           {"tier", tier_name(info.tier)},
           {"namespace", to_hex(info.id.ns)},
@@ -52,7 +65,20 @@ json info_json(const ChunkInfo& info) {
           {"object_bytes", info.object_bytes},
           {"values", info.values()},
           {"bits_per_value", info.bits_per_value()},
+          {"groups", groups},
           {"pictures", pictures}};
+}
+
+void print_groups(const ChunkInfo& info) {
+  fmt::print("profile     {}\n", to_hex(info.profile));
+  Table table({"kind", "layers", "components", "live", "step", "noise", "relative error"});
+  for (const GroupDistortion& g : info.distortions) {
+    table.add({kv_kind_name(g.kind), fmt::format("{}..{}", g.first_layer, g.first_layer + g.layers),
+               fmt::format("{}", g.components), fmt::format("{}", g.live_rows),
+               fmt::format("{:.4g}", g.step), fmt::format("{:.4g}", g.noise),
+               fmt::format("{:.4f}", g.relative_error)});
+  }
+  fmt::print("\n{}", table.text());
 }
 
 void print_info(const ChunkInfo& info) {
@@ -71,6 +97,7 @@ void print_info(const ChunkInfo& info) {
              8.0 * static_cast<double>(dtype_bytes(s.dtype)) / info.bits_per_value(),
              dtype_name(s.dtype));
   if (info.escapes > 0) fmt::print("escapes     {}\n", info.escapes);
+  if (is_calibrated(info.tier)) print_groups(info);
   Table table({"kind", "plane", "coding", "rows", "picture", "offset", "bytes"});
   for (const PictureInfo& p : info.pictures) {
     table.add({kv_kind_name(p.kind), fmt::format("{}", p.plane), p.coding,
@@ -105,7 +132,10 @@ struct EncodeArgs {
 
 Status run_encode(const EncodeArgs& args) {
   KVCODEC_TRY(const KvFile kv, read_kv_file(args.in));
-  KVCODEC_TRY(const EncodeOptions options, args.encode.resolve(kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const Rope rope, parse_rope(args.encode.rope, kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const auto profile, args.encode.profile.load(&kv.geometry.shape, rope));
+  KVCODEC_TRY(const EncodeOptions options,
+              args.encode.resolve(kv.geometry.shape.key_dim, profile.get()));
   const auto start = Clock::now();
   KVCODEC_TRY(const std::vector<std::byte> object,
               encode_chunk(kv.source(), {0, kv.geometry.tokens},
@@ -130,6 +160,8 @@ Status run_encode(const EncodeArgs& args) {
 
 struct DecodeArgs {
   std::string in, out;
+  ProfileFlag profile;
+  std::optional<uint32_t> position;
   int threads = 0;
   bool json = false;
 };
@@ -141,8 +173,11 @@ Status run_decode(const DecodeArgs& args) {
   kv.geometry = KvGeometry::contiguous(info.shape, info.tokens);
   kv.memory.resize(kv.geometry.contiguous_bytes());
   kv.metadata["namespace"] = to_hex(info.id.ns);
-  kv.metadata["first_token"] = std::to_string(info.id.first_token);
+  kv.metadata["first_token"] = std::to_string(args.position.value_or(info.id.first_token));
+  KVCODEC_TRY(const auto profile, args.profile.load(&info.shape, info.rope));
   DecodeOptions options;
+  options.profile = profile.get();
+  options.position = args.position;
   options.threads = args.threads;
   const auto start = Clock::now();
   KVCODEC_CHECK(decode_chunk(object, {kv.memory, &kv.geometry}, 0, options));
@@ -174,13 +209,17 @@ Status run_info(const std::string& path, bool as_json) {
   return ok_status();
 }
 
-int run_verify(const std::vector<std::string>& paths, int threads, bool as_json) {
+int run_verify(const std::vector<std::string>& paths, const ProfileFlag& flag, int threads,
+               bool as_json) {
+  const auto profile = flag.load();
+  if (!profile.ok()) return report_error(profile.error(), as_json);
   json results = json::array();
   size_t bad = 0;
   for (const std::string& path : paths) {
     auto object = read_file(path);
     DecodeOptions options;
     options.threads = threads;
+    options.profile = profile->get();
     const Status status =
         object.ok() ? verify_chunk(*object, options) : Status(std::move(object.error()));
     bad += !status.ok();
@@ -218,6 +257,9 @@ void add_decode(CLI::App& app, Outcome& outcome) {
   auto args = std::make_shared<DecodeArgs>();
   command->add_option("IN", args->in, "the chunk")->required();
   command->add_option("-o,--out", args->out, ".safetensors or .npy")->required();
+  args->profile.add_to(*command);
+  command->add_option("--position", args->position,
+                      "keys as if the first token had this position; not for tier exact");
   command->add_option("--threads", args->threads, "threads; 0: all cores")->capture_default_str();
   command->add_flag("--json", args->json, "figures as JSON");
   command->footer("Example: kvcodec decode kv.kvc -o kv.npy");
@@ -240,14 +282,16 @@ void add_info(CLI::App& app, Outcome& outcome) {
 void add_verify(CLI::App& app, Outcome& outcome) {
   auto* command = app.add_subcommand("verify", "Check chunks, decoding included");
   auto paths = std::make_shared<std::vector<std::string>>();
+  auto profile = std::make_shared<ProfileFlag>();
   auto threads = std::make_shared<int>(0);
   auto as_json = std::make_shared<bool>(false);
   command->add_option("IN", *paths, "chunks")->required();
+  profile->add_to(*command);
   command->add_option("--threads", *threads, "threads; 0: all cores")->capture_default_str();
   command->add_flag("--json", *as_json, "as JSON");
   command->footer("Example: kvcodec verify *.kvc    (exit code 1 where one is bad)");
-  command->callback([paths, threads, as_json, &outcome] {
-    outcome.exit_code = run_verify(*paths, *threads, *as_json);
+  command->callback([paths, profile, threads, as_json, &outcome] {
+    outcome.exit_code = run_verify(*paths, *profile, *threads, *as_json);
   });
 }
 

@@ -31,11 +31,14 @@ Result<ModelPublish> publish_file(Store& store, const PublishArgs& args) {
         ErrorCode::invalid_argument,
         fmt::format("{}: no tensor 'tokens' (I32 of [tokens]) names the token ids", args.kv)};
   }
-  KVCODEC_TRY(const EncodeOptions options, args.encode.resolve(kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const Rope rope, parse_rope(args.encode.rope, kv.geometry.shape.key_dim));
+  KVCODEC_TRY(const auto profile, args.encode.profile.load(&kv.geometry.shape, rope));
+  KVCODEC_TRY(const EncodeOptions options,
+              args.encode.resolve(kv.geometry.shape.key_dim, profile.get()));
   NamespaceFields fields;
   fields.model = args.model_name;
   fields.shape = kv.geometry.shape;
-  fields.rope = options.rope;
+  fields.rope = profile != nullptr ? profile->rope() : options.rope;
   fields.salt = args.model.salt;
   ModelPublish result;
   result.ns = namespace_digest(fields);
@@ -56,9 +59,11 @@ Status run_publish(const PublishArgs& args) {
   }
   KVCODEC_TRY(const auto store, args.store.open());
   EncodeOptions options;
+  std::shared_ptr<const Profile> profile;
   if (args.kv.empty()) {
+    KVCODEC_TRY(profile, args.encode.profile.load());
     // The model's own rotation is used; --rope is for files that do not know theirs.
-    KVCODEC_TRY(options, args.encode.resolve(UINT32_MAX));
+    KVCODEC_TRY(options, args.encode.resolve(UINT32_MAX, profile.get()));
   }
   KVCODEC_TRY(const ModelPublish done, args.kv.empty() ? publish_text(*store, args.model, options)
                                                        : publish_file(*store, args));
@@ -67,6 +72,7 @@ Status run_publish(const PublishArgs& args) {
     print_json({{"namespace", to_hex(done.ns)},
                 {"chunks", r.chunks},
                 {"written", r.written},
+                {"finer", r.finer},
                 {"tokens", r.tokens},
                 {"raw_bytes", r.raw_bytes},
                 {"object_bytes", r.object_bytes},
@@ -81,6 +87,9 @@ Status run_publish(const PublishArgs& args) {
       "store {:.2f} s\n",
       r.chunks, args.model.chunk_tokens, r.written, human_bytes(r.raw_bytes),
       human_bytes(r.object_bytes), done.prefill_seconds, r.encode_seconds, r.store_seconds);
+  if (r.finer > 0)
+    fmt::print("{} chunks are unlike the profile's texts and were coded at a finer tier\n",
+               r.finer);
   return ok_status();
 }
 
@@ -88,6 +97,9 @@ struct FetchArgs {
   StoreFlags store;
   ModelArgs model;
   AnswerArgs answer;
+  ProfileFlag profile;
+  std::string floor = tier_name(Tier::small);
+  double max_kl = 0;
   std::string ns, tokens, out;
   double mbps = 0;
   bool json = false;
@@ -114,8 +126,8 @@ void print_fetch(const FetchReport& r) {
   }
 }
 
-Status run_answer(Store& store, const FetchArgs& args) {
-  KVCODEC_TRY(const Answer answer, fetch_and_answer(store, args.model, args.answer));
+Status run_answer(Store& store, const FetchArgs& args, const AnswerArgs& how) {
+  KVCODEC_TRY(const Answer answer, fetch_and_answer(store, args.model, how));
   if (args.json) {
     json value = fetch_json(answer.fetch);
     value["prompt_tokens"] = answer.prompt_tokens;
@@ -153,11 +165,13 @@ Result<std::vector<int32_t>> read_token_ids(const std::string& path) {
   return tokens;
 }
 
-Status run_fetch_file(Store& store, const FetchArgs& args) {
+Status run_fetch_file(Store& store, const FetchArgs& args, const AnswerArgs& how) {
   KVCODEC_TRY(const Digest ns, digest_from_hex(args.ns));
   KVCODEC_TRY(std::vector<int32_t> tokens, read_token_ids(args.tokens));
   FetchOptions options;
-  options.rendition = args.answer.rendition;
+  options.rendition = how.rendition;
+  options.profile = how.profile;
+  options.lowest_tier = how.lowest_tier;
   options.chunk_tokens = args.model.chunk_tokens;
   options.threads = args.model.threads;
   options.progress = progress_bar("fetch");
@@ -200,7 +214,18 @@ Status run_fetch(const FetchArgs& args) {
   KVCODEC_TRY(const auto store, args.store.open());
   const auto limited = args.mbps > 0 ? limit_bandwidth(*store, args.mbps * 1e6) : nullptr;
   Store& link = limited ? *limited : *store;
-  return by_model ? run_answer(link, args) : run_fetch_file(link, args);
+  KVCODEC_TRY(const auto profile, args.profile.load());
+  AnswerArgs how = args.answer;
+  how.profile = profile.get();
+  KVCODEC_TRY(how.rendition, complete_rendition(how.rendition, profile.get()));
+  KVCODEC_TRY(how.lowest_tier, tier_from_name(args.floor));
+  if (args.max_kl > 0) {
+    if (profile == nullptr)
+      return Error{ErrorCode::invalid_argument, "--max-kl needs --profile, which knows the KL"};
+    KVCODEC_TRY(const Tier within, profile->tier_within(args.max_kl));
+    how.lowest_tier = std::min(how.lowest_tier, within);
+  }
+  return by_model ? run_answer(link, args, how) : run_fetch_file(link, args, how);
 }
 
 void add_model_options(CLI::App& command, ModelArgs& args) {
@@ -240,8 +265,14 @@ void add_fetch(CLI::App& app, Outcome& outcome) {
   auto args = std::make_shared<FetchArgs>();
   args->store.add_to(*command);
   add_model_options(*command, args->model);
-  command->add_option("--rendition", args->answer.rendition, "exact or int8")
+  command
+      ->add_option("--rendition", args->answer.rendition,
+                   "exact, int8, or with --profile high, balanced or small")
       ->capture_default_str();
+  args->profile.add_to(*command);
+  command->add_option("--floor", args->floor, "lowest tier that may be used")
+      ->capture_default_str();
+  command->add_option("--max-kl", args->max_kl, "largest expected KL that may be used, a token");
   command->add_option("--prompt", args->answer.prompt, "follows the text");
   command->add_option("-n,--max-tokens", args->answer.max_tokens, "length of the answer")
       ->capture_default_str();

@@ -29,7 +29,9 @@ struct ModelPublish {
 Result<ModelPublish> publish_text(Store& store, const ModelArgs& args, EncodeOptions options);
 
 struct AnswerArgs {
-  std::string rendition = "exact";
+  std::string rendition = "exact";  // as in stores
+  const Profile* profile = nullptr;
+  Tier lowest_tier = Tier::small;
   std::string prompt;  // appended to the text
   uint32_t max_tokens = 64;
 };

@@ -21,12 +21,24 @@ Result<LlamaEngine> open_engine(const ModelArgs& args) {
   return LlamaEngine::open(args.model, options);
 }
 
+Status check_profile(const LlamaEngine& engine, const Profile* profile) {
+  if (profile == nullptr) return ok_status();
+  KVCODEC_CHECK(profile->check_shape(engine.shape()));
+  const Digest& weights = profile->fields().weights;
+  if (weights == Digest{} || weights == engine.weights_digest()) return ok_status();
+  return Error{ErrorCode::invalid_argument, "the profile is of another model: weights: expected " +
+                                                to_hex(weights) + " as in the profile, found " +
+                                                to_hex(engine.weights_digest())};
+}
+
 // A chunk that was faulty is written again, so that the next reader has it.
 Status mend(Store& store, const LlamaEngine& engine, const ModelArgs& args, const Digest& ns,
-            std::span<const int32_t> tokens, const std::string& rendition) {
+            std::span<const int32_t> tokens, const AnswerArgs& answer) {
   KVCODEC_TRY(const LlamaKv kv, engine.export_kv());
   PublishOptions options;
-  KVCODEC_TRY(options.encode.tier, tier_from_name(rendition));
+  KVCODEC_TRY(const Rendition rendition, parse_rendition(answer.rendition));
+  options.encode.tier = rendition.tier;
+  options.encode.profile = answer.profile;
   options.encode.rope = engine.rope();
   options.encode.threads = args.threads;
   options.chunk_tokens = args.chunk_tokens;
@@ -42,6 +54,7 @@ Result<ModelPublish> publish_text(Store& store, const ModelArgs& args, EncodeOpt
   KVCODEC_TRY(LlamaEngine engine, open_engine(args));
   KVCODEC_TRY(const std::string text, read_text(args.text));
   KVCODEC_TRY(const std::vector<int32_t> tokens, engine.tokenize(text));
+  KVCODEC_CHECK(check_profile(engine, options.profile));
   ModelPublish result;
   result.ns = namespace_digest(engine.namespace_fields(args.salt));
   const size_t whole = tokens.size() / args.chunk_tokens * args.chunk_tokens;
@@ -71,12 +84,15 @@ Result<Answer> fetch_and_answer(Store& store, const ModelArgs& args, const Answe
   tokens.insert(tokens.end(), prompt.begin(), prompt.end());
   if (tokens.empty()) return Error{ErrorCode::invalid_argument, args.text + ": no tokens"};
 
+  KVCODEC_CHECK(check_profile(engine, answer.profile));
   Answer result;
   result.prompt_tokens = static_cast<uint32_t>(tokens.size());
   const Digest ns = namespace_digest(engine.namespace_fields(args.salt));
   const auto start = Clock::now();
   FetchOptions fetch;
   fetch.rendition = answer.rendition;
+  fetch.profile = answer.profile;
+  fetch.lowest_tier = answer.lowest_tier;
   fetch.chunk_tokens = args.chunk_tokens;
   fetch.max_tokens = result.prompt_tokens - 1;  // one token at least is computed, for its logits
   fetch.threads = args.threads;
@@ -104,8 +120,7 @@ Result<Answer> fetch_and_answer(Store& store, const ModelArgs& args, const Answe
   if (result.ttft_seconds == 0) result.ttft_seconds = seconds_since(start);
   KVCODEC_TRY(result.text, engine.detokenize(result.tokens));
   if (result.fetch.stopped_by && result.fetch.stopped_by->code == ErrorCode::corrupt) {
-    KVCODEC_CHECK(
-        mend(store, engine, args, ns, std::span(tokens).first(matched), answer.rendition));
+    KVCODEC_CHECK(mend(store, engine, args, ns, std::span(tokens).first(matched), answer));
   }
   return result;
 }

@@ -60,13 +60,47 @@ Result<Rope> parse_rope(const std::string& text, uint32_t key_dim) {
   return make_rope(parts[0] == "neox" ? Rope::Style::neox : Rope::Style::interleaved, dims, base);
 }
 
+Result<std::string> complete_rendition(const std::string& text, const Profile* profile) {
+  const auto tier = tier_from_name(text);
+  if (!tier.ok() || !is_calibrated(*tier)) return text;
+  if (profile == nullptr) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("tier {} needs a profile: --profile FILE", text)};
+  }
+  return rendition_name(*tier, profile);
+}
+
+void ProfileFlag::add_to(CLI::App& command) {
+  command.add_option("--profile", path,
+                     "high, balanced, small: the model's profile (.safetensors), by kvcodec "
+                     "calibrate, or identity");
+}
+
+Result<std::shared_ptr<const Profile>> ProfileFlag::load(const KvShape* shape,
+                                                         const Rope& rope) const {
+  if (path.empty()) return std::shared_ptr<const Profile>{};
+  if (path == "identity" && shape == nullptr) {
+    return Error{ErrorCode::invalid_argument,
+                 "--profile identity is for cache files; with a model, name its profile"};
+  }
+  KVCODEC_TRY(Profile loaded,
+              path == "identity" ? Profile::identity(*shape, rope) : Profile::load(path));
+  return std::shared_ptr<const Profile>(std::make_shared<Profile>(std::move(loaded)));
+}
+
 void EncodeFlags::add_to(CLI::App& command) {
-  command.add_option("--tier", tier, "exact or int8")->capture_default_str();
+  command.add_option("--tier", tier, "exact, int8, high, balanced or small")->capture_default_str();
+  profile.add_to(command);
+  command
+      .add_option("--noise-factor", noise_factor,
+                  "high, balanced, small: a chunk of more noise than this many times the expected "
+                  "gets a finer tier; 0: never")
+      ->capture_default_str();
   command
       .add_option("--rope", rope,
                   "how keys were rotated: none, interleaved:BASE[:DIMS], neox:BASE[:DIMS]")
       ->capture_default_str();
-  command.add_option("--sinks", sink_tokens, "int8: leading tokens kept exactly")
+  command.add_option("--sinks", sink_tokens, "leading tokens kept exactly, but in tier exact")
       ->capture_default_str();
   command.add_option("--picture-height", picture_height, "largest picture height, multiple of 8")
       ->capture_default_str();
@@ -74,9 +108,15 @@ void EncodeFlags::add_to(CLI::App& command) {
   command.add_flag("--no-verify", no_verify, "do not decode again what was encoded");
 }
 
-Result<EncodeOptions> EncodeFlags::resolve(uint32_t key_dim) const {
+Result<EncodeOptions> EncodeFlags::resolve(uint32_t key_dim, const Profile* loaded) const {
   EncodeOptions options;
   KVCODEC_TRY(options.tier, tier_from_name(tier));
+  if (is_calibrated(options.tier) && loaded == nullptr) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("tier {} needs a profile: --profile FILE", tier)};
+  }
+  options.profile = loaded;
+  options.noise_factor = noise_factor;
   KVCODEC_TRY(options.rope, parse_rope(rope, key_dim));
   options.sink_tokens = sink_tokens;
   options.max_picture_height = picture_height;

@@ -56,6 +56,60 @@ Status check_target(const format::Header& header, const KvTarget& target, uint32
   return geometry.validate(target.memory.size());
 }
 
+// The object names its profile, so one of another digest is the caller's mistake; an object that
+// names this one must have its groups.
+Status check_profile(const format::Header& header, const Profile& profile) {
+  if (header.profile != profile.digest()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the object needs another profile: expected {}, given {}",
+                      to_hex(header.profile), to_hex(profile.digest()));
+  }
+  const auto wrong = [](const char* field, const auto& expected, const auto& found) {
+    return make_error(ErrorCode::corrupt,
+                      "the object is not of its profile: {}: expected {}, found {}", field,
+                      expected, found);
+  };
+  if (!profile.check_shape(header.shape).ok()) return wrong("shape", "the profile's", "another");
+  if (profile.is_identity() != (header.basis == format::Basis::identity))
+    return wrong("basis", "the profile's", "another");
+  if (header.rope != profile.rope()) return wrong("rope", "the profile's", "another");
+  if (profile.is_identity()) return ok_status();
+  if (header.groups.size() != profile.groups().size())
+    return wrong("groups", profile.groups().size(), header.groups.size());
+  for (size_t g = 0; g < header.groups.size(); ++g) {
+    const format::BasisGroup& have = header.groups[g];
+    const ProfileGroup& want = profile.groups()[g];
+    if (have.kind != want.kind || have.layers != want.layers ||
+        have.components != want.components) {
+      return wrong("group",
+                   fmt::format("{} of {} layers, {} components", kv_kind_name(want.kind),
+                               want.layers, want.components),
+                   fmt::format("{} of {} layers, {} components", kv_kind_name(have.kind),
+                               have.layers, have.components));
+    }
+  }
+  return ok_status();
+}
+
+// Whether the chunk may be restored as if its first token had this position.
+Status check_position(const format::Header& header, uint32_t position) {
+  if (position > UINT32_MAX - header.tokens) {
+    return make_error(ErrorCode::invalid_argument, "position: expected at most {}, found {}",
+                      UINT32_MAX - header.tokens, position);
+  }
+  if (position == header.id.first_token) return ok_status();
+  const char* why = nullptr;
+  if (header.tier == Tier::exact)
+    why = "tier exact keeps keys as they were rotated";
+  else if (header.rope.style == Rope::Style::none)
+    why = "it does not know how its keys are rotated";
+  else if (header.sink_tokens > 0)
+    why = "it begins its sequence, and keeps sinks as they were rotated";
+  if (why == nullptr) return ok_status();
+  return make_error(ErrorCode::unsupported, "the chunk of position {} cannot be restored at {}: {}",
+                    header.id.first_token, position, why);
+}
+
 }  // namespace
 
 Result<format::Header> read_whole(std::span<const std::byte> object, const DecodeOptions& options) {
@@ -70,27 +124,61 @@ Result<format::Header> read_whole(std::span<const std::byte> object, const Decod
     return make_error(ErrorCode::corrupt, "not the expected chunk: tier: expected {}, found {}",
                       tier_name(*options.expected_tier), tier_name(header.tier));
   }
+  if (options.lowest_tier != nullptr && !at_least(header.tier, *options.lowest_tier)) {
+    return make_error(ErrorCode::corrupt,
+                      "not the expected chunk: tier: expected {} or finer, found {}",
+                      tier_name(*options.lowest_tier), tier_name(header.tier));
+  }
   return header;
 }
 
 Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,
-                                     int threads) {
+                                     const DecodeOptions& options) {
+  if (is_calibrated(header.tier) && options.profile != nullptr)
+    KVCODEC_CHECK(check_profile(header, *options.profile));
   std::vector<GroupPlan> groups = plan_groups(header);
+  std::vector<Panel> panels;
+  if (header.has_basis()) panels = plan_panels(groups.size(), header.tokens);
   std::vector<PictureContent> contents(header.pictures.size());
-  KVCODEC_CHECK(load_pictures(header, object, threads, contents));
-  const Rope rope = header.tier == Tier::int8 ? header.rope : Rope{};
-  transform::RotationTable turns(rope, header.id.first_token, header.tokens);
-  return DecodedChunk{std::move(header), std::move(groups), std::move(contents), std::move(turns)};
+  KVCODEC_CHECK(load_pictures(header, object, options.threads, contents));
+  const Rope rope = header.tier == Tier::exact ? Rope{} : header.rope;
+  transform::RotationTable turns(rope, options.position.value_or(header.id.first_token),
+                                 header.tokens);
+  return DecodedChunk{std::move(header), options.profile,     std::move(groups),
+                      std::move(panels), std::move(contents), std::move(turns)};
 }
 
-std::vector<std::byte> restore_group(const DecodedChunk& chunk, const GroupPlan& plan) {
+size_t restore_units(const DecodedChunk& chunk) {
+  return chunk.panels.empty() ? chunk.groups.size() : chunk.panels.size();
+}
+
+namespace {
+
+struct Unit {
+  const GroupPlan& plan;
+  TokenRange tokens;
+};
+Unit unit_of(const DecodedChunk& chunk, size_t unit) {
+  if (chunk.panels.empty()) return {chunk.groups[unit], {0, chunk.header.tokens}};
+  return {chunk.groups[chunk.panels[unit].group], chunk.panels[unit].tokens};
+}
+
+}  // namespace
+
+std::vector<std::byte> restore_unit(const DecodedChunk& chunk, size_t unit) {
   const format::Header& header = chunk.header;
-  std::vector<std::byte> rows(size_t{plan.rows.rows} * header.tokens *
-                              dtype_bytes(header.shape.dtype));
-  if (header.tier == Tier::exact)
+  const auto [plan, tokens] = unit_of(chunk, unit);
+  std::vector<std::byte> rows(size_t{plan.layers.count} * header.shape.channels(plan.kind) *
+                              tokens.count * dtype_bytes(header.shape.dtype));
+  if (header.tier == Tier::exact) {
     merge_group(plan, header, chunk.contents, rows.data());
-  else
+  } else if (header.has_layer_steps()) {
     dequantise_group(plan, header, chunk.turns, chunk.contents, rows.data());
+  } else {
+    const CalibratedContext context{*chunk.profile, header, chunk.groups, chunk.turns};
+    restore_panel(context, chunk.panels[unit], LiveSamples(plan, header, chunk.contents),
+                  header.escapes, rows.data());
+  }
   return rows;
 }
 
@@ -98,21 +186,26 @@ Status decode_chunk(std::span<const std::byte> object, const KvTarget& target, u
                     const DecodeOptions& options) {
   KVCODEC_TRY(format::Header header, read_whole(object, options));
   KVCODEC_CHECK(check_target(header, target, first_token));
-  KVCODEC_TRY(const DecodedChunk chunk,
-              decode_pictures(object, std::move(header), options.threads));
+  if (options.position) KVCODEC_CHECK(check_position(header, *options.position));
+  if (header.has_basis() && options.profile == nullptr) {
+    return make_error(ErrorCode::invalid_argument,
+                      "the object is of tier {} and needs profile {}, none was given",
+                      tier_name(header.tier), to_hex(header.profile));
+  }
+  KVCODEC_TRY(const DecodedChunk chunk, decode_pictures(object, std::move(header), options));
   // Nothing can fail from here on.
-  const TokenRange tokens{first_token, chunk.header.tokens};
-  parallel_for(chunk.groups.size(), options.threads, [&](size_t i, int) {
-    const GroupPlan& plan = chunk.groups[i];
-    const std::vector<std::byte> rows = restore_group(chunk, plan);
-    layout::scatter_rows(target, plan.kind, plan.layers, tokens, rows.data());
+  parallel_for(restore_units(chunk), options.threads, [&](size_t i, int) {
+    const auto [plan, tokens] = unit_of(chunk, i);
+    const std::vector<std::byte> rows = restore_unit(chunk, i);
+    layout::scatter_rows(target, plan.kind, plan.layers, {first_token + tokens.first, tokens.count},
+                         rows.data());
   });
   return ok_status();
 }
 
 Status verify_chunk(std::span<const std::byte> object, const DecodeOptions& options) {
   KVCODEC_TRY(format::Header header, read_whole(object, options));
-  KVCODEC_CHECK(decode_pictures(object, std::move(header), options.threads));
+  KVCODEC_CHECK(decode_pictures(object, std::move(header), options));
   return ok_status();
 }
 

@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "codec/calibrated_encoder.h"
 #include "codec/chunk_decoder.h"
 #include "codec/encode_request.h"
 #include "codec/exact_tier.h"
 #include "codec/int8_tier.h"
-#include "codec/picture_coder.h"
-#include "format/header_fields.h"
+#include "codec/object_writer.h"
 #include "transform/float_convert.h"
 
 namespace kvcodec {
@@ -31,15 +31,13 @@ class ChunkEncoder {
         groups_(plan_groups(header_)),
         contents_(header_.pictures.size()),
         escapes_(groups_.size()),
-        turns_(header_.tier == Tier::int8 ? header_.rope : Rope{}, header_.id.first_token,
+        turns_(header_.has_layer_steps() ? header_.rope : Rope{}, header_.id.first_token,
                header_.tokens) {}
 
   Result<std::vector<std::byte>> encode() {
     KVCODEC_CHECK(fill_pictures());
-    parallel_for(contents_.size(), options_.threads, [&](size_t i, int) {
-      store_picture(header_.tokens, header_.pictures[i], contents_[i]);
-    });
-    KVCODEC_TRY(std::vector<std::byte> object, assemble());
+    if (is_calibrated(header_.tier)) measure();
+    KVCODEC_TRY(std::vector<std::byte> object, write_object(header_, contents_, options_.threads));
     if (options_.verify) KVCODEC_CHECK(verify(object));
     return object;
   }
@@ -68,21 +66,15 @@ class ChunkEncoder {
     return ok_status();
   }
 
-  Result<std::vector<std::byte>> assemble() {
-    const uint64_t header_bytes =
-        format::derive_header_bytes(header_, header_.escapes.size(), header_.pictures.size());
-    if (header_bytes > UINT32_MAX) {
-      return make_error(ErrorCode::invalid_argument,
-                        "the chunk needs a header of {} bytes ({} escapes), the format allows {}",
-                        header_bytes, header_.escapes.size(), UINT32_MAX);
-    }
-    std::vector<std::byte> object = format::write_header(header_);
-    object.reserve(header_.object_bytes);
-    for (PictureContent& content : contents_) {
-      object.insert(object.end(), content.stored.begin(), content.stored.end());
-      content.stored = {};
-    }
-    return object;
+  // What quantising did to each group.
+  void measure() {
+    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+      const GroupPlan& plan = groups_[i];
+      const std::vector<std::byte> exact = gather(plan);
+      std::vector<std::byte> restored(exact.size());
+      dequantise_group(plan, header_, turns_, contents_, restored.data());
+      measure_rows(plan, exact.data(), restored.data(), turns_, header_, header_.groups[i]);
+    });
   }
 
   // Decodes the object as a reader would, and compares with the source.
@@ -90,9 +82,10 @@ class ChunkEncoder {
     DecodeOptions options;
     options.expected = &header_.id;
     options.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
+    options.threads = options_.threads;
     auto decoded = [&]() -> Result<DecodedChunk> {
       KVCODEC_TRY(format::Header header, read_whole(object, options));
-      return decode_pictures(object, std::move(header), options_.threads);
+      return decode_pictures(object, std::move(header), options);
     }();
     if (!decoded.ok()) {
       return make_error(ErrorCode::internal, "the encoded object does not decode: {}",
@@ -100,7 +93,7 @@ class ChunkEncoder {
     }
     std::vector<Status> statuses(groups_.size(), ok_status());
     parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
-      statuses[i] = compare(groups_[i], gather(groups_[i]), restore_group(*decoded, groups_[i]));
+      statuses[i] = compare(groups_[i], gather(groups_[i]), restore_unit(*decoded, i));
     });
     for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
     return ok_status();
@@ -171,6 +164,14 @@ Result<std::vector<std::byte>> encode_chunk_tuned(const KvSource& source, TokenR
                                                   const ChunkId& id, const EncodeOptions& options,
                                                   const EncoderTuning& tuning) {
   KVCODEC_CHECK(check_request(source, range, id, options));
+  if (is_calibrated(options.tier)) {
+    if (!options.profile->is_identity()) return encode_calibrated(source, range, id, options);
+    // Layer by layer as in tier int8, with steps of so many root mean squares.
+    EncoderTuning coarser = tuning;
+    coarser.step_rule = {0, 1 / options.profile->tier(options.tier).step};
+    format::Header header = start_header(source.geometry->shape, range.count, id, options, coarser);
+    return ChunkEncoder(source, range, options, coarser, std::move(header)).encode();
+  }
   format::Header header = start_header(source.geometry->shape, range.count, id, options, tuning);
   return ChunkEncoder(source, range, options, tuning, std::move(header)).encode();
 }

@@ -36,7 +36,7 @@ double ChunkInfo::bits_per_value() const {
 Result<ChunkInfo> read_chunk_info(std::span<const std::byte> bytes, const Limits& limits) {
   KVCODEC_TRY(const format::Header header, format::read_header(bytes, limits));
   ChunkInfo info;
-  info.format_version = format::kVersion;
+  info.format_version = header.version();
   info.tier = header.tier;
   info.id = header.id;
   info.profile = header.profile;
@@ -45,8 +45,12 @@ Result<ChunkInfo> read_chunk_info(std::span<const std::byte> bytes, const Limits
   info.tokens = header.tokens;
   info.sink_tokens = header.sink_tokens;
   info.escapes = header.escapes.size();
-  info.header_bytes = header.pictures.front().offset;
+  KVCODEC_TRY(info.header_bytes, format::header_bytes(bytes.first(format::kPrefixBytes)));
   info.object_bytes = header.object_bytes;
+  for (const format::BasisGroup& group : header.groups) {
+    info.distortions.push_back({group.kind, group.first_layer, group.layers, group.components,
+                                group.live_rows, group.step, group.noise, group.relative_error});
+  }
   for (const format::Picture& picture : header.pictures) {
     info.pictures.push_back({picture.kind, static_cast<uint32_t>(picture.plane), picture.first_row,
                              picture.rows, picture.width, picture.height,

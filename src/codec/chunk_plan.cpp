@@ -5,7 +5,22 @@
 
 namespace kvcodec {
 
-std::vector<GroupPlan> plan_groups(const format::Header& header) {
+namespace {
+
+// Groups of a profile's basis; their rows are components.
+std::vector<GroupPlan> plan_basis_groups(const format::Header& header) {
+  std::vector<GroupPlan> plans;
+  uint32_t first[2] = {0, 0};
+  for (const format::BasisGroup& group : header.groups) {
+    uint32_t& row = first[static_cast<size_t>(group.kind)];
+    plans.push_back(
+        {group.kind, {row, group.components}, {group.first_layer, group.layers}, {}, {}});
+    row += group.components;
+  }
+  return plans;
+}
+
+std::vector<GroupPlan> plan_layer_groups(const format::Header& header) {
   std::vector<GroupPlan> plans;
   for (KvKind kind : kKvKinds) {
     const uint32_t channels = header.shape.channels(kind);
@@ -18,6 +33,14 @@ std::vector<GroupPlan> plan_groups(const format::Header& header) {
       plans.push_back(std::move(plan));
     }
   }
+  return plans;
+}
+
+}  // namespace
+
+std::vector<GroupPlan> plan_groups(const format::Header& header) {
+  std::vector<GroupPlan> plans =
+      header.has_basis() ? plan_basis_groups(header) : plan_layer_groups(header);
   // Pictures are in the order of kinds and rows too, so that one pass finds each its group.
   size_t group = 0;
   for (size_t i = 0; i < header.pictures.size(); ++i) {

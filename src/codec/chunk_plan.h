@@ -13,7 +13,7 @@
 
 namespace kvcodec {
 
-// The unit of work of a chunk: a group of rows that are sorted together, always whole layers, and
+// A group of rows that are sorted together, always whole layers or the components of a basis, and
 // the pictures they make (indices into Header::pictures, top to bottom).
 struct GroupPlan {
   KvKind kind = KvKind::key;

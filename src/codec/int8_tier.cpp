@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -82,9 +83,10 @@ class LayerQuantiser {
       while (std::isfinite(row(c)[token])) ++token;
       const uint32_t dim = header_.shape.head_dim(kind_);
       return make_error(ErrorCode::invalid_argument,
-                        "tier int8 keeps finite numbers only: {} of layer {}, token {}, head {}, "
+                        "tier {} keeps finite numbers only: {} of layer {}, token {}, head {}, "
                         "dim {} is {}{}; tier exact keeps every value",
-                        kv_kind_name(kind_), layer, token, c / dim, c % dim, row(c)[token], when);
+                        tier_name(header_.tier), kv_kind_name(kind_), layer, token, c / dim,
+                        c % dim, row(c)[token], when);
     }
     return ok_status();
   }
@@ -188,6 +190,39 @@ void dequantise_group(const GroupPlan& plan, const format::Header& header,
         std::memcpy(layer_rows + (c * tokens + token) * element, sink + c * element, element);
     }
   }
+}
+
+void measure_rows(const GroupPlan& plan, const std::byte* exact, const std::byte* restored,
+                  const RotationTable& turns, const format::Header& header,
+                  format::BasisGroup& group) {
+  const size_t index = static_cast<size_t>(plan.kind), tokens = header.tokens;
+  const uint32_t channels = header.shape.channels(plan.kind);
+  const size_t layer_bytes = channels * tokens * dtype_bytes(header.shape.dtype);
+  std::vector<float> x(channels * tokens), error(channels * tokens);
+  double noise = 0, energy = 0;
+  for (uint32_t i = 0; i < plan.layers.count; ++i) {
+    const uint32_t layer = plan.layers.first + i;
+    transform::to_floats(header.shape.dtype, exact + i * layer_bytes, x.size(), x.data());
+    transform::to_floats(header.shape.dtype, restored + i * layer_bytes, x.size(), error.data());
+    for (size_t n = 0; n < x.size(); ++n) error[n] = x[n] - error[n];
+    for_each_pair(header.shape, plan.kind, turns, [&](size_t first, size_t second, uint32_t pair) {
+      transform::unrotate_pairs(&x[first * tokens], &x[second * tokens], turns.cosines(pair),
+                                turns.sines(pair), tokens);
+    });  // the error's length is the same, however it is turned
+    for (size_t c = 0; c < channels; ++c) {
+      const double centre =
+          double{header.steps[index][layer]} * header.row_offsets[index][layer * channels + c];
+      for (size_t t = header.sink_tokens; t < tokens; ++t) {
+        noise += double{error[c * tokens + t]} * error[c * tokens + t];
+        energy += (x[c * tokens + t] - centre) * (x[c * tokens + t] - centre);
+      }
+    }
+  }
+  const double values =
+      static_cast<double>(group.components) * (header.tokens - header.sink_tokens);
+  group.noise = values == 0 ? 0 : static_cast<float>(std::min(noise / values, double{FLT_MAX}));
+  group.relative_error =
+      energy == 0 ? 0 : static_cast<float>(std::min(std::sqrt(noise / energy), double{FLT_MAX}));
 }
 
 double restore_tolerance(const format::Header& header, KvKind kind, uint32_t layer, double value,

@@ -27,6 +27,12 @@ void dequantise_group(const GroupPlan& plan, const format::Header& header,
                       const transform::RotationTable& turns,
                       std::span<const PictureContent> contents, std::byte* rows);
 
+// Fills noise and relative_error of a group, from its exact and its restored elements. A row's
+// centre is what its offset says.
+void measure_rows(const GroupPlan& plan, const std::byte* exact, const std::byte* restored,
+                  const transform::RotationTable& turns, const format::Header& header,
+                  format::BasisGroup& group);
+
 // How far a restored element of `layer` may be from `value`: half a step in each of the two
 // numbers that a rotation mixes, and roundings. `peak` is the layer's largest magnitude.
 double restore_tolerance(const format::Header& header, KvKind kind, uint32_t layer, double value,

@@ -32,6 +32,24 @@ Status check_arguments(const KvTarget& target, uint32_t tokens, const FetchOptio
   return target.geometry->validate(target.memory.size());
 }
 
+Status check_rendition(const Rendition& rendition, const FetchOptions& options) {
+  if (!at_least(rendition.tier, options.lowest_tier)) {
+    return make_error(ErrorCode::invalid_argument,
+                      "fetch: rendition {} is below the fidelity floor, tier {}", options.rendition,
+                      tier_name(options.lowest_tier));
+  }
+  if (!is_calibrated(rendition.tier)) return ok_status();
+  if (options.profile == nullptr) {
+    return make_error(ErrorCode::invalid_argument, "fetch: rendition {} needs its profile",
+                      options.rendition);
+  }
+  const std::string given = rendition_name(rendition.tier, options.profile);
+  if (given == options.rendition) return ok_status();
+  return make_error(ErrorCode::invalid_argument,
+                    "fetch: rendition {} is of another profile, that of the one given is {}",
+                    options.rendition, given);
+}
+
 // get_object on a thread of its own, where nothing could catch an exception.
 Result<std::vector<std::byte>> get_or_error(Store& store, const std::string& name,
                                             uint64_t max_bytes) {
@@ -74,7 +92,8 @@ Result<FetchReport> fetch_prefix(Store& store, const Digest& ns, std::span<const
               leading_keys(ns, tokens, options.chunk_tokens, options.max_tokens));
   const auto needed = static_cast<uint32_t>(keys.size() * options.chunk_tokens);
   KVCODEC_CHECK(check_arguments(target, needed, options));
-  KVCODEC_TRY(const Tier tier, tier_from_name(options.rendition));
+  KVCODEC_TRY(const Rendition rendition, parse_rendition(options.rendition));
+  KVCODEC_CHECK(check_rendition(rendition, options));
 
   Stopwatch all;
   FetchReport report;
@@ -93,7 +112,9 @@ Result<FetchReport> fetch_prefix(Store& store, const Digest& ns, std::span<const
   });
 
   DecodeOptions decode;
-  decode.expected_tier = &tier;
+  // A calibrated rendition has chunks of finer tiers where one was far off the profile.
+  (is_calibrated(rendition.tier) ? decode.lowest_tier : decode.expected_tier) = &rendition.tier;
+  decode.profile = options.profile;
   decode.limits = options.limits;
   decode.threads = options.threads;
   for (std::optional<Fetched> next; (next = queue.pop()).has_value();) {

@@ -10,7 +10,12 @@ namespace {
 // Enough for the headers of usual models; a longer header is then asked for by its length.
 constexpr size_t kHeaderGuess = 64 << 10;
 
-Status check_arguments(const KvSource& source, size_t tokens, uint32_t chunk_tokens) {
+Status check_arguments(const KvSource& source, size_t tokens, const PublishOptions& options) {
+  const uint32_t chunk_tokens = options.chunk_tokens;
+  if (is_calibrated(options.encode.tier) && options.encode.profile == nullptr) {
+    return make_error(ErrorCode::invalid_argument, "publish: tier {} needs a profile",
+                      tier_name(options.encode.tier));
+  }
   if (chunk_tokens == 0) {
     return make_error(ErrorCode::invalid_argument, "publish: chunk_tokens is 0");
   }
@@ -27,7 +32,7 @@ Status check_arguments(const KvSource& source, size_t tokens, uint32_t chunk_tok
 
 // Whether the store has this object with a header that is whole and says what is expected.
 // Payloads are not read: a reader checks them, and `replace` mends them.
-Result<bool> is_present(Store& store, const std::string& name, const ChunkId& id) {
+Result<bool> is_present(Store& store, const std::string& name, const ChunkId& id, Tier tier) {
   auto stat = store.stat(name);
   if (!stat.ok()) {
     if (stat.error().code == ErrorCode::not_found) return false;
@@ -41,7 +46,9 @@ Result<bool> is_present(Store& store, const std::string& name, const ChunkId& id
       return std::move(got.error());
     }
     const auto info = read_chunk_info(std::span(head).first(*got));
-    if (info.ok()) return info->id == id && info->object_bytes == stat->bytes;
+    if (info.ok()) {
+      return info->id == id && at_least(info->tier, tier) && info->object_bytes == stat->bytes;
+    }
     if (head.size() == stat->bytes) return false;  // not a chunk: write it again
   }
 }
@@ -51,8 +58,9 @@ Result<bool> is_present(Store& store, const std::string& name, const ChunkId& id
 Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
                                      std::span<const int32_t> tokens, const KvSource& source,
                                      const PublishOptions& options) {
-  KVCODEC_CHECK(check_arguments(source, tokens.size(), options.chunk_tokens));
+  KVCODEC_CHECK(check_arguments(source, tokens.size(), options));
   const std::vector<Digest> keys = chunk_keys(ns, tokens, options.chunk_tokens);
+  const std::string rendition = rendition_name(options.encode.tier, options.encode.profile);
   PublishReport report;
   report.chunks = keys.size();
   report.tokens = static_cast<uint32_t>(keys.size() * options.chunk_tokens);
@@ -60,11 +68,11 @@ Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
   for (size_t i = 0; i < keys.size(); ++i) {
     const TokenRange range{static_cast<uint32_t>(i * options.chunk_tokens), options.chunk_tokens};
     const ChunkId id{ns, keys[i], range.first};
-    const std::string name = object_name(ns, keys[i], tier_name(options.encode.tier));
+    const std::string name = object_name(ns, keys[i], rendition);
     Stopwatch looking;
     bool present = false;
     if (!options.replace) {
-      KVCODEC_TRY(present, is_present(store, name, id));
+      KVCODEC_TRY(present, is_present(store, name, id, options.encode.tier));
     }
     report.store_seconds += looking.seconds();
     if (!present) {
@@ -72,6 +80,9 @@ Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
       KVCODEC_TRY(const std::vector<std::byte> object,
                   encode_chunk(source, range, id, options.encode));
       report.encode_seconds += encoding.seconds();
+      KVCODEC_TRY(const ChunkInfo info,
+                  read_chunk_info(object, {UINT32_MAX, UINT64_MAX, UINT64_MAX}));
+      report.finer += info.tier != options.encode.tier;
       Stopwatch storing;
       KVCODEC_CHECK(store.put(name, object));
       report.store_seconds += storing.seconds();

@@ -9,14 +9,17 @@
 
 namespace kvcodec::format {
 
-uint64_t derive_header_bytes(const Header& header, uint64_t escapes, uint64_t pictures) {
+uint64_t derive_header_bytes(const Header& header, uint64_t groups, uint64_t escapes,
+                             uint64_t pictures) {
   const uint64_t rows = uint64_t{header.rows(KvKind::key)} + header.rows(KvKind::value);
-  uint64_t bytes = kFixedBytes + uint64_t{header.rope.rotary_dims} / 2 * sizeof(uint64_t) + rows;
-  if (header.tier == Tier::int8) {
+  uint64_t bytes = kFixedBytes + uint64_t{header.rope.rotary_dims} / 2 * sizeof(uint64_t);
+  bytes += groups * kGroupBytes;
+  if (header.has_row_keys()) bytes += rows;
+  if (header.has_layer_steps()) {
     const uint64_t kinds = header.shape.value_dim > 0 ? 2 : 1;
-    bytes += kinds * header.shape.layers * sizeof(float) + rows * sizeof(int16_t) +
-             header.shape.token_bytes() * uint64_t{header.sink_tokens};
+    bytes += kinds * header.shape.layers * sizeof(float) + rows * sizeof(int16_t);
   }
+  bytes += header.shape.token_bytes() * uint64_t{header.sink_tokens};
   return bytes + escapes * kEscapeBytes + pictures * kPictureBytes + kChecksumBytes;
 }
 
@@ -24,7 +27,7 @@ namespace {
 
 void put_fixed(ByteWriter& out, const Header& header, uint64_t bytes) {
   out.put_bytes(std::as_bytes(std::span(kMagic)));
-  out.put(kVersion);
+  out.put(header.version());
   out.put(static_cast<uint16_t>(header.tier));
   out.put(static_cast<uint32_t>(bytes));
   out.put(header.object_bytes);
@@ -39,7 +42,7 @@ void put_fixed(ByteWriter& out, const Header& header, uint64_t bytes) {
   out.put(header.shape.value_dim);
   out.put(static_cast<uint16_t>(header.shape.dtype));
   out.put(static_cast<uint8_t>(header.rope.style));
-  out.put(uint8_t{0});
+  out.put(static_cast<uint8_t>(header.basis));
   out.put(header.rope.rotary_dims);
   out.put(header.sink_tokens);
   out.put(header.max_picture_height);
@@ -48,12 +51,27 @@ void put_fixed(ByteWriter& out, const Header& header, uint64_t bytes) {
   out.put(header.symbol_mantissa_bits[0]);
   out.put(header.symbol_mantissa_bits[1]);
   out.put(uint16_t{0});
-  out.put(uint32_t{0});
+  out.put(static_cast<uint32_t>(header.groups.size()));
   assert(out.size() == kFixedBytes);
+}
+
+void put_group(ByteWriter& out, const BasisGroup& group) {
+  out.put(static_cast<uint8_t>(group.kind));
+  for (int i = 0; i < 3; ++i) out.put(uint8_t{0});
+  out.put(group.first_layer);
+  out.put(group.layers);
+  out.put(group.components);
+  out.put(group.live_rows);
+  out.put(group.step);
+  out.put(group.delta[0]);
+  out.put(group.delta[1]);
+  out.put(group.noise);
+  out.put(group.relative_error);
 }
 
 void put_arrays(ByteWriter& out, const Header& header) {
   out.put_bytes(std::as_bytes(std::span(header.rope.phase_steps)));
+  for (const BasisGroup& group : header.groups) put_group(out, group);
   for (const auto& keys : header.row_keys) out.put_bytes(std::as_bytes(std::span(keys)));
   for (const auto& steps : header.steps) out.put_bytes(std::as_bytes(std::span(steps)));
   for (const auto& offsets : header.row_offsets) out.put_bytes(std::as_bytes(std::span(offsets)));
@@ -84,7 +102,8 @@ void put_picture(ByteWriter& out, const Picture& picture) {
 }  // namespace
 
 std::vector<std::byte> write_header(Header& header) {
-  const uint64_t bytes = derive_header_bytes(header, header.escapes.size(), header.pictures.size());
+  const uint64_t bytes = derive_header_bytes(header, header.groups.size(), header.escapes.size(),
+                                             header.pictures.size());
   assert(bytes <= UINT32_MAX);
   uint64_t offset = bytes;
   for (Picture& picture : header.pictures) {

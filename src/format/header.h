@@ -12,7 +12,9 @@ namespace kvcodec::format {
 
 // The bytes of an object are header, then the payloads of its pictures back to back. Everything
 // here is specified in docs/format.md; field order there is the byte order.
-inline constexpr uint16_t kVersion = 1;
+// Tiers exact and int8 are version 1, byte for byte; the calibrated ones came with version 2.
+inline constexpr uint16_t kVersion = 2;
+inline constexpr size_t kEscapeBytes = 16;
 inline constexpr uint32_t kMaxChunkTokens = 8192;  // a picture is no wider
 
 // How the samples of a picture are stored. Values are part of the format; append only.
@@ -44,11 +46,27 @@ struct Picture {
 // A code outside [-127, 127]; its sample is 128. Sorted by (kind, row, token), each once.
 struct Escape {
   KvKind kind = KvKind::key;
-  uint32_t row = 0;  // natural row: layer * channels + head * head_dim + dim
+  // int8 and identity: natural row, layer * channels + head * head_dim + dim. Profile basis:
+  // component, counted over the groups of the kind.
+  uint32_t row = 0;
   uint32_t token = 0;
   int32_t code = 0;
   bool operator==(const Escape&) const = default;
 };
+
+// Version 2: consecutive layers of a kind that share a basis.
+struct BasisGroup {
+  KvKind kind = KvKind::key;
+  uint32_t first_layer = 0, layers = 0;
+  uint32_t components = 0;              // rows of the basis; identity: channels of the layers
+  uint32_t live_rows = 0;               // components in pictures; the rest has codes of zero
+  float step = 0;                       // identity: 0, each layer has its own
+  float delta[2] = {0, 0};              // added to |code|, where that is 1 and where it is more
+  float noise = 0, relative_error = 0;  // GroupDistortion
+};
+
+// What the rows of a calibrated chunk are. Values are part of the format; append only.
+enum class Basis : uint8_t { profile = 0, identity = 1 };
 
 struct Header {
   Tier tier = Tier::exact;
@@ -62,15 +80,26 @@ struct Header {
   // exact: mantissa bits in the symbols plane, by kind. f16: 0 to 3; bf16, f32: 0.
   uint8_t symbol_mantissa_bits[2] = {0, 0};
 
-  std::vector<uint8_t> row_keys[2];     // by kind, natural row order: sort key (exact: centre too)
-  std::vector<float> steps[2];          // int8: one a layer
-  std::vector<int16_t> row_offsets[2];  // int8: mean of a row, in steps
+  Basis basis = Basis::profile;  // calibrated tiers
+
+  std::vector<BasisGroup> groups;  // calibrated: those of K by layer, then those of V
+  // By kind, natural row order: sort key (exact: centre too). Not with a profile's basis.
+  std::vector<uint8_t> row_keys[2];
+  std::vector<float> steps[2];          // int8, identity: one a layer
+  std::vector<int16_t> row_offsets[2];  // int8, identity: mean of a row, in steps
   std::vector<std::byte> sinks;         // [layer][K|V][token][head][dim]
   std::vector<Escape> escapes;
   std::vector<Picture> pictures;
 
   uint64_t object_bytes = 0;
   uint32_t rows(KvKind kind) const { return shape.layers * shape.channels(kind); }
+  uint16_t version() const { return is_calibrated(tier) ? 2 : 1; }
+  // Whether natural rows have keys by which they are sorted.
+  bool has_row_keys() const { return !is_calibrated(tier) || basis == Basis::identity; }
+  // Whether layers have steps, and rows offsets.
+  bool has_layer_steps() const { return tier != Tier::exact && has_row_keys(); }
+  // Whether rows are components of a profile's basis.
+  bool has_basis() const { return !has_row_keys(); }
 };
 
 // The header's bytes. Requires a header that read_header would accept, offsets apart:

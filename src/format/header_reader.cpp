@@ -1,95 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-#include <tuple>
+#include "format/header_reader.h"
 
-#include "base/bytes.h"
-#include "base/error.h"
+#include <algorithm>
+
 #include "base/hash.h"
-#include "format/header_fields.h"
 
 namespace kvcodec::format {
 
-namespace {
-
-template <typename Expected, typename Found>
-Error bad_field(std::string_view field, size_t offset, const Expected& expected,
-                const Found& found) {
-  return make_error(ErrorCode::corrupt, "header field {} at offset {}: expected {}, found {}",
-                    field, offset, expected, found);
-}
-
-std::string range_text(uint64_t low, uint64_t high) { return fmt::format("{} to {}", low, high); }
-
-// Reads the fields of a header whose checksum is right, in their order. Sizes are checked before
-// what they size is allocated: every array lies inside the header's own bytes.
-class HeaderReader {
- public:
-  HeaderReader(std::span<const std::byte> bytes, const Limits& limits)
-      : bytes_(bytes), limits_(limits), at_(kFixedBytes) {}
-
-  Result<Header> read() {
-    KVCODEC_CHECK(read_identity());
-    KVCODEC_CHECK(read_shape());
-    KVCODEC_CHECK(read_rope());
-    KVCODEC_CHECK(read_coding());
-    KVCODEC_CHECK(check_sizes());
-    KVCODEC_CHECK(read_arrays());
-    KVCODEC_CHECK(read_escapes());
-    KVCODEC_CHECK(read_pictures());
-    return std::move(header_);
-  }
-
- private:
-  template <typename T>
-  T at(size_t offset) const {
-    return load_le<T>(bytes_.data() + offset);
-  }
-  template <typename T>
-  T next() {
-    const T value = at<T>(at_);
-    at_ += sizeof(T);
-    return value;
-  }
-  template <typename T>
-  void read_array(std::vector<T>& into, size_t count) {
-    into.resize(count);
-    if (count > 0) std::memcpy(into.data(), bytes_.data() + at_, count * sizeof(T));
-    at_ += count * sizeof(T);
-  }
-  // A u32 field whose value must be in [low, high].
-  Status read_u32(uint32_t& into, const char* field, size_t offset, uint64_t low, uint64_t high) {
-    into = at<uint32_t>(offset);
-    if (into < low || into > high) return bad_field(field, offset, range_text(low, high), into);
-    return ok_status();
-  }
-  Digest digest_at(size_t offset) const {
-    Digest digest;
-    std::memcpy(digest.bytes.data(), bytes_.data() + offset, digest.bytes.size());
-    return digest;
-  }
-  uint64_t rows(KvKind kind) const { return header_.rows(kind); }
-
-  Status read_identity();
-  Status read_shape();
-  Status read_rope();
-  Status read_coding();
-  Status check_sizes();
-  Status read_arrays();
-  Status read_escapes();
-  Status read_pictures();
-  Status read_picture(const Picture& laid_out, size_t index, uint64_t& offset);
-
-  const std::span<const std::byte> bytes_;  // exactly the header
-  const Limits& limits_;
-  size_t at_;  // of the next array
-  uint32_t escape_count_ = 0, picture_count_ = 0;
-  Header header_;
-};
-
 Status HeaderReader::read_identity() {
   const auto tier = at<uint16_t>(kTierAt);
-  if (tier != static_cast<uint16_t>(Tier::exact) && tier != static_cast<uint16_t>(Tier::int8)) {
-    return bad_field("tier", kTierAt, "1 (exact) or 2 (int8)", tier);
+  const bool calibrated = at<uint16_t>(kVersionAt) == 2;
+  if (tier < (calibrated ? 3 : 1) || tier > (calibrated ? 5 : 2)) {
+    return bad_field("tier", kTierAt,
+                     calibrated ? "3 (high), 4 (balanced) or 5 (small)" : "1 (exact) or 2 (int8)",
+                     tier);
   }
   header_.tier = static_cast<Tier>(tier);
   header_.object_bytes = at<uint64_t>(kObjectBytesAt);
@@ -100,6 +24,8 @@ Status HeaderReader::read_identity() {
   header_.id.ns = digest_at(kNamespaceAt);
   header_.id.key = digest_at(kKeyAt);
   header_.profile = digest_at(kProfileAt);
+  if (calibrated && header_.profile == Digest{})
+    return bad_field("profile", kProfileAt, "the digest of a profile", "zeros");
   header_.id.first_token = at<uint32_t>(kFirstTokenAt);
   const uint32_t most = std::min(kMaxChunkTokens, limits_.max_tokens);
   KVCODEC_CHECK(read_u32(header_.tokens, "tokens", kTokensAt, 1, most));
@@ -153,7 +79,7 @@ Status HeaderReader::read_rope() {
 }
 
 Status HeaderReader::read_coding() {
-  const uint32_t most_sinks = header_.tier == Tier::int8 ? header_.tokens : 0;
+  const uint32_t most_sinks = header_.tier == Tier::exact ? 0 : header_.tokens;
   KVCODEC_CHECK(read_u32(header_.sink_tokens, "sink_tokens", kSinkTokensAt, 0, most_sinks));
   KVCODEC_CHECK(read_u32(header_.max_picture_height, "max_picture_height", kMaxPictureHeightAt,
                          kMinPictureHeight, kMaxPictureHeight));
@@ -172,13 +98,17 @@ Status HeaderReader::read_coding() {
     }
     header_.symbol_mantissa_bits[i] = bits;
   }
-  const auto zero_a = at<uint8_t>(kZeroAAt);
-  const auto zero_b = at<uint16_t>(kZeroBAt);
-  const auto zero_c = at<uint32_t>(kZeroCAt);
-  if (zero_a != 0) return bad_field("reserved", kZeroAAt, 0, zero_a);
-  if (zero_b != 0) return bad_field("reserved", kZeroBAt, 0, zero_b);
-  if (zero_c != 0) return bad_field("reserved", kZeroCAt, 0, zero_c);
-  return ok_status();
+  const bool calibrated = is_calibrated(header_.tier);
+  const auto basis = at<uint8_t>(kBasisAt);
+  const auto zero = at<uint16_t>(kZeroBAt);
+  if (basis > (calibrated ? 1 : 0)) {
+    return bad_field("basis", kBasisAt, calibrated ? "0 (profile) or 1 (identity)" : "0", basis);
+  }
+  header_.basis = static_cast<Basis>(basis);
+  if (zero != 0) return bad_field("reserved", kZeroBAt, 0, zero);
+  const uint32_t kinds = header_.shape.value_dim > 0 ? 2 : 1;
+  return read_u32(group_count_, "group_count", kGroupCountAt, calibrated ? kinds : 0,
+                  calibrated ? uint64_t{kinds} * header_.shape.layers : 0);
 }
 
 Status HeaderReader::check_sizes() {
@@ -187,11 +117,9 @@ Status HeaderReader::check_sizes() {
   if (header_.tier == Tier::exact && escape_count_ != 0) {
     return bad_field("escape_count", kEscapeCountAt, "0 in tier exact", escape_count_);
   }
-  const uint64_t laid_out = count_pictures(header_);
-  if (picture_count_ != laid_out) {
-    return bad_field("picture_count", kPictureCountAt, laid_out, picture_count_);
-  }
-  const uint64_t derived = derive_header_bytes(header_, escape_count_, picture_count_);
+  if (!is_calibrated(header_.tier)) KVCODEC_CHECK(check_picture_count());
+  const uint64_t derived =
+      derive_header_bytes(header_, group_count_, escape_count_, picture_count_);
   if (derived != bytes_.size()) {
     return bad_field("header_bytes", kHeaderBytesAt,
                      fmt::format("{} from the counts and the shape", derived), bytes_.size());
@@ -199,65 +127,10 @@ Status HeaderReader::check_sizes() {
   return ok_status();
 }
 
-Status HeaderReader::read_arrays() {
-  read_array(header_.rope.phase_steps, header_.rope.rotary_dims / 2);
-  for (KvKind kind : kKvKinds) read_array(header_.row_keys[static_cast<size_t>(kind)], rows(kind));
-  if (header_.tier != Tier::int8) return ok_status();
-  for (KvKind kind : kKvKinds) {
-    if (rows(kind) == 0) continue;
-    const size_t start = at_;
-    std::vector<float>& steps = header_.steps[static_cast<size_t>(kind)];
-    read_array(steps, header_.shape.layers);
-    for (size_t layer = 0; layer < steps.size(); ++layer) {
-      if (!std::isfinite(steps[layer]) || steps[layer] <= 0) {
-        return bad_field(fmt::format("steps[{}][{}]", kv_kind_name(kind), layer),
-                         start + layer * sizeof(float), "a finite number above 0", steps[layer]);
-      }
-    }
-  }
-  for (KvKind kind : kKvKinds) {
-    read_array(header_.row_offsets[static_cast<size_t>(kind)], rows(kind));
-  }
-  read_array(header_.sinks, header_.shape.token_bytes() * header_.sink_tokens);
-  return ok_status();
-}
-
-Status HeaderReader::read_escapes() {
-  header_.escapes.reserve(escape_count_);
-  for (uint32_t i = 0; i < escape_count_; ++i) {
-    const size_t start = at_;
-    const auto kind = next<uint32_t>();
-    Escape escape;
-    escape.row = next<uint32_t>();
-    escape.token = next<uint32_t>();
-    escape.code = next<int32_t>();
-    auto bad = [&](const char* field, size_t offset, const auto& expected, const auto& found) {
-      return bad_field(fmt::format("escapes[{}].{}", i, field), start + offset, expected, found);
-    };
-    if (kind > 1) return bad("kind", 0, "0 (K) or 1 (V)", kind);
-    escape.kind = static_cast<KvKind>(kind);
-    if (escape.row >= rows(escape.kind)) {
-      return bad("row", 4, fmt::format("less than {}", rows(escape.kind)), escape.row);
-    }
-    if (escape.token < header_.sink_tokens || escape.token >= header_.tokens) {
-      return bad("token", 8, fmt::format("{} to before {}", header_.sink_tokens, header_.tokens),
-                 escape.token);
-    }
-    if (escape.code >= -127 && escape.code <= 127) {
-      return bad("code", 12, "below -127 or above 127", escape.code);
-    }
-    if (i > 0) {
-      const Escape& last = header_.escapes.back();
-      if (std::tie(last.kind, last.row, last.token) >=
-          std::tie(escape.kind, escape.row, escape.token)) {
-        return bad("position", 0, "ascending (kind, row, token)",
-                   fmt::format("({}, {}, {}) after ({}, {}, {})", kind, escape.row, escape.token,
-                               static_cast<int>(last.kind), last.row, last.token));
-      }
-    }
-    header_.escapes.push_back(escape);
-  }
-  return ok_status();
+Status HeaderReader::check_picture_count() {
+  const uint64_t laid_out = count_pictures(header_);
+  if (picture_count_ == laid_out) return ok_status();
+  return bad_field("picture_count", kPictureCountAt, laid_out, picture_count_);
 }
 
 Status HeaderReader::read_pictures() {
@@ -329,6 +202,8 @@ Status HeaderReader::read_picture(const Picture& laid_out, size_t index, uint64_
   return ok_status();
 }
 
+namespace {
+
 Status check_magic(std::span<const std::byte> bytes) {
   const size_t count = std::min(bytes.size(), kMagic.size());
   for (size_t i = 0; i < count; ++i) {
@@ -356,14 +231,14 @@ Result<uint32_t> header_bytes(std::span<const std::byte> prefix) {
                       "program wrote this object",
                       kVersionAt, kVersion, version);
   }
-  if (version != kVersion) return bad_field("version", kVersionAt, kVersion, version);
+  if (version == 0) return bad_field("version", kVersionAt, range_text(1, kVersion), version);
   const auto bytes = load_le<uint32_t>(prefix.data() + kHeaderBytesAt);
   const auto object_bytes = load_le<uint64_t>(prefix.data() + kObjectBytesAt);
-  if (bytes < kLeastHeaderBytes || bytes > object_bytes) {
-    return bad_field(
-        "header_bytes", kHeaderBytesAt,
-        fmt::format("at least {} and at most object_bytes {}", kLeastHeaderBytes, object_bytes),
-        bytes);
+  const size_t least = version == 1 ? kLeastHeaderBytes : kLeastCalibratedBytes;
+  if (bytes < least || bytes > object_bytes) {
+    return bad_field("header_bytes", kHeaderBytesAt,
+                     fmt::format("at least {} and at most object_bytes {}", least, object_bytes),
+                     bytes);
   }
   return bytes;
 }

@@ -47,39 +47,62 @@ std::vector<RowGroup> row_groups(const KvShape& shape, KvKind kind, uint32_t max
 
 uint64_t count_pictures(const Header& header) {
   uint64_t count = 0;
+  const uint64_t tallest = header.max_picture_height;
+  if (header.has_basis()) {
+    for (const BasisGroup& group : header.groups)
+      count += (group.live_rows + tallest - 1) / tallest;
+    return count;
+  }
   for (KvKind kind : kKvKinds) {
     const uint64_t channels = header.shape.channels(kind);
     if (channels == 0) continue;
     const uint64_t step = layers_per_group(header.shape.channels(kind), header.max_picture_height);
     const uint64_t groups = (header.shape.layers + step - 1) / step;
-    const uint64_t height = header.max_picture_height;
-    const uint64_t pieces = (channels + height - 1) / height;  // of a group; 1 where step > 1
+    const uint64_t pieces = (channels + tallest - 1) / tallest;  // of a group; 1 where step > 1
     count += groups * pieces * planes(header);
   }
   return count;
 }
 
+namespace {
+
+// The pictures of layout rows [first_row, first_row + rows), which are of one group.
+void lay_out_rows(const Header& header, KvKind kind, uint32_t first_row, uint32_t rows,
+                  std::vector<Picture>& pictures) {
+  for (uint32_t row = 0; row < rows;) {
+    Picture picture;
+    picture.kind = kind;
+    picture.first_row = first_row + row;
+    picture.rows = std::min(header.max_picture_height, rows - row);
+    picture.width = coded_side(header.tokens);
+    picture.height = coded_side(picture.rows);
+    pictures.push_back(picture);
+    if (planes(header) == 2) {
+      picture.plane = Plane::low_bits;
+      picture.width = picture.height = 0;
+      pictures.push_back(picture);
+    }
+    row += picture.rows;
+  }
+}
+
+}  // namespace
+
 std::vector<Picture> layout_pictures(const Header& header) {
   std::vector<Picture> pictures;
   pictures.reserve(count_pictures(header));
-  for (KvKind kind : kKvKinds) {
-    for (const RowGroup& group : row_groups(header.shape, kind, header.max_picture_height)) {
-      for (uint32_t row = 0; row < group.rows;) {
-        Picture picture;
-        picture.kind = kind;
-        picture.first_row = group.first_row + row;
-        picture.rows = std::min(header.max_picture_height, group.rows - row);
-        picture.width = coded_side(header.tokens);
-        picture.height = coded_side(picture.rows);
-        pictures.push_back(picture);
-        if (planes(header) == 2) {
-          picture.plane = Plane::low_bits;
-          picture.width = picture.height = 0;
-          pictures.push_back(picture);
-        }
-        row += picture.rows;
-      }
+  if (header.has_basis()) {
+    uint32_t row[2] = {0, 0};
+    for (const BasisGroup& group : header.groups) {
+      uint32_t& first = row[static_cast<size_t>(group.kind)];
+      lay_out_rows(header, group.kind, first, group.live_rows, pictures);
+      first += group.components;
     }
+    return pictures;
+  }
+  for (KvKind kind : kKvKinds) {
+    for (const RowGroup& group : row_groups(header.shape, kind, header.max_picture_height))
+      lay_out_rows(header, kind, group.first_row, group.rows, pictures);
   }
   return pictures;
 }

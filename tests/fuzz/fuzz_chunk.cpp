@@ -7,6 +7,7 @@
 #include "format/header_fields.h"
 #include "fuzz/require.h"
 #include "hevc/decoder.h"
+#include "kvcodec/profile.h"
 
 // The bytes are an object. All its checksums are made right, that of decoded samples included, so
 // that every later stage meets hostile bytes. A failure must be corrupt and leave the target alone;
@@ -20,8 +21,8 @@ namespace {
 const Limits kLimits = {512, uint64_t{8} << 20, uint64_t{1} << 20};
 
 // Where the index's entry of picture `i` is.
-size_t entry_of(const format::Header& header, size_t i) {
-  return header.pictures.front().offset - format::kChecksumBytes -
+size_t entry_of(const format::Header& header, size_t header_bytes, size_t i) {
+  return header_bytes - format::kChecksumBytes -
          (header.pictures.size() - i) * format::kPictureBytes;
 }
 
@@ -51,21 +52,53 @@ uint64_t content_checksum(const format::Header& header, const format::Picture& p
   return checksum64(std::as_bytes(std::span(content)));
 }
 
-void fix_payload_checksums(std::vector<std::byte>& object, const format::Header& header) {
+void fix_payload_checksums(std::vector<std::byte>& object, const format::Header& header,
+                           size_t header_bytes) {
   for (size_t i = 0; i < header.pictures.size(); ++i) {
     const format::Picture& picture = header.pictures[i];
     const auto payload = std::span(object).subspan(picture.offset, picture.bytes);
     const uint64_t stored = checksum64(payload);
     const uint64_t content =
         picture.coding == format::Coding::raw ? stored : content_checksum(header, picture, payload);
-    std::memcpy(&object[entry_of(header, i) + 36], &stored, sizeof stored);
-    std::memcpy(&object[entry_of(header, i) + 44], &content, sizeof content);
+    const size_t entry = entry_of(header, header_bytes, i);
+    std::memcpy(&object[entry + 36], &stored, sizeof stored);
+    std::memcpy(&object[entry + 44], &content, sizeof content);
   }
-  fix_header_checksum(object, header.pictures.front().offset);
+  fix_header_checksum(object, header_bytes);
 }
 
-DecodeOptions decode_options() {
+// Profiles of golden objects.
+const std::vector<Profile>& profiles() {
+  static const std::vector<Profile> all = [] {
+    std::vector<Profile> loaded;
+    for (const char* name : {"smollm2_cut", "neox_partial", "no_values"}) {
+      auto profile =
+          Profile::load(std::string(KVCODEC_GOLDEN_FOLDER "/profiles/") + name + ".safetensors");
+      KVCODEC_REQUIRE(profile.ok());
+      loaded.push_back(*std::move(profile));
+    }
+    return loaded;
+  }();
+  return all;
+}
+
+// The object made one of the first profile with its shape, so that decoding goes on. Nothing where
+// it needs none, or there is none.
+const Profile* adopt_profile(std::vector<std::byte>& object, const format::Header& header,
+                             size_t header_bytes) {
+  if (!header.has_basis()) return nullptr;
+  for (const Profile& profile : profiles()) {
+    if (!profile.check_shape(header.shape).ok()) continue;
+    std::memcpy(&object[format::kProfileAt], profile.digest().bytes.data(), 32);
+    fix_header_checksum(object, header_bytes);
+    return &profile;
+  }
+  return nullptr;
+}
+
+DecodeOptions decode_options(const Profile* profile) {
   DecodeOptions options;
+  options.profile = profile;
   options.limits = kLimits;
   options.threads = 1;
   return options;
@@ -73,20 +106,21 @@ DecodeOptions decode_options() {
 
 // The elements restored, or nothing.
 std::vector<std::byte> decode(std::span<const std::byte> object, const KvGeometry& geometry,
-                              std::byte before) {
+                              const Profile* profile, std::byte before) {
   std::vector<std::byte> memory(geometry.contiguous_bytes(), before);
-  const Status decoded = decode_chunk(object, {memory, &geometry}, 0, decode_options());
+  const Status decoded = decode_chunk(object, {memory, &geometry}, 0, decode_options(profile));
   if (decoded.ok()) return memory;
   KVCODEC_REQUIRE(decoded.error().code == ErrorCode::corrupt);
   KVCODEC_REQUIRE(std::ranges::all_of(memory, [&](std::byte b) { return b == before; }));
   return {};
 }
 
-void check_decoding(std::span<const std::byte> object, const format::Header& header) {
+void check_decoding(std::span<const std::byte> object, const format::Header& header,
+                    const Profile* profile) {
   const KvGeometry geometry = KvGeometry::contiguous(header.shape, header.tokens);
-  const std::vector<std::byte> first = decode(object, geometry, std::byte{0xA5});
-  const std::vector<std::byte> second = decode(object, geometry, std::byte{0x5A});
-  const bool verified = verify_chunk(object, decode_options()).ok();
+  const std::vector<std::byte> first = decode(object, geometry, profile, std::byte{0xA5});
+  const std::vector<std::byte> second = decode(object, geometry, profile, std::byte{0x5A});
+  const bool verified = verify_chunk(object, decode_options(profile)).ok();
   KVCODEC_REQUIRE(first.empty() || second.empty() || first == second);
   const bool all_raw = std::ranges::all_of(header.pictures, [](const format::Picture& picture) {
     return picture.coding == format::Coding::raw;
@@ -110,7 +144,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const format::Picture& picture : header->pictures)
     samples += uint64_t{picture.width} * picture.height;
   if (header->object_bytes == size && samples <= kLimits.max_decoded_bytes)
-    fix_payload_checksums(object, *header);
-  check_decoding(object, *header);
+    fix_payload_checksums(object, *header, *bytes);
+  const Profile* profile = adopt_profile(object, *header, *bytes);
+  if (header->has_basis() && profile == nullptr) return 0;
+  check_decoding(object, *header, profile);
   return 0;
 }

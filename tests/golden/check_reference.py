@@ -16,25 +16,37 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools" / "reference"
 try:
     import hevc_stream
     import kvcodec_ref
+    import profile_ref
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
 
-def check_good(path):
-    _, elements = kvcodec_ref.decode(path.read_bytes())
+def load_profiles(folder):
+    """By digest and by name."""
+    profiles = {}
+    for path in sorted(folder.glob("profiles/*.safetensors")):
+        profile = profile_ref.load(path)
+        profiles[profile.digest] = profiles[path.stem] = profile
+    return profiles
+
+
+def check_good(path, profiles):
+    data = path.read_bytes()
+    digest = kvcodec_ref.read_header(data).profile
+    _, elements = kvcodec_ref.decode(data, profile=profiles.get(digest))
     if kvcodec_ref.canonical_bytes(elements) != path.with_suffix(".raw").read_bytes():
         return "restores other elements"
     return None
 
 
-def check_bad(path, entry):
+def check_bad(path, entry, profiles):
     expected = None
     if "expected" in entry:
         e = entry["expected"]
         expected = bytes.fromhex(e["namespace"]), bytes.fromhex(e["key"]), e["first_token"]
     try:
-        kvcodec_ref.decode(path.read_bytes(), expected)
+        kvcodec_ref.decode(path.read_bytes(), expected, profiles.get(entry.get("profile")))
     except (kvcodec_ref.Corrupt, kvcodec_ref.Unsupported) as error:
         code = type(error).__name__.lower()
         return None if code == entry["code"] else f"expected {entry['code']}, found {code}: {error}"
@@ -46,11 +58,12 @@ def main():
         print("skipped: neither the ffmpeg program nor the PyAV package is here")
         return 77
     folder = pathlib.Path(sys.argv[1])
-    results = {path.name: check_good(path) for path in sorted(folder.glob("good/*.kvc"))}
+    profiles = load_profiles(folder)
+    results = {path.name: check_good(path, profiles) for path in sorted(folder.glob("good/*.kvc"))}
     if not results:
         results["good"] = "has no files"
     for entry in json.loads((folder / "bad/manifest.json").read_text()):
-        results[entry["file"]] = check_bad(folder / "bad" / entry["file"], entry)
+        results[entry["file"]] = check_bad(folder / "bad" / entry["file"], entry, profiles)
     failures = {name: fault for name, fault in results.items() if fault}
     for name, fault in failures.items():
         print(f"{name}: {fault}")

@@ -139,6 +139,69 @@ EncodeOptions int8(Rope rope = {}, uint32_t sink_tokens = 4, uint32_t max_pictur
   return options;
 }
 
+// Dims 0 to 15 of head 0 of the real cache of 3 layers, 48 tokens, 3 heads and 64 dims.
+std::vector<std::byte> cut_smollm2(const std::vector<std::byte>& values) {
+  std::vector<std::byte> cut;
+  for (size_t i = 0; i < values.size(); i += 3 * 64 * 2) {
+    const auto from = values.begin() + static_cast<ptrdiff_t>(i);
+    cut.insert(cut.end(), from, from + 16 * 2);
+  }
+  return cut;
+}
+
+// Format version 2. `smollm2`: the values of smollm2_exact.
+void add_calibrated(const std::string& folder, const std::vector<std::byte>& smollm2,
+                    std::vector<GoldenCase>& cases) {
+  const auto load = [&](const char* name) {
+    return std::make_shared<const Profile>(read_golden_profile(folder, name));
+  };
+  const auto add = [&](const char* name, Tier tier, std::shared_ptr<const Profile> profile,
+                       DType dtype, uint32_t tokens, uint32_t first_token,
+                       std::vector<std::byte> values) {
+    const auto number = static_cast<uint8_t>(cases.size() + 1);
+    KvShape shape = profile->shape();
+    shape.dtype = dtype;
+    EncodeOptions options;
+    options.tier = tier;
+    options.profile = profile.get();
+    options.noise_factor = 0;
+    cases.push_back({name, shape, tokens, make_id(number, first_token), options, std::move(values),
+                     std::move(profile)});
+  };
+  const auto made = [](const KvShape& of, DType dtype, uint32_t tokens, const Values& how) {
+    KvShape shape = of;
+    shape.dtype = dtype;
+    return make_values(shape, tokens, how);
+  };
+  const auto cut = load("smollm2_cut"), neox = load("neox_partial"), no_values = load("no_values");
+  const std::vector<std::byte> real = cut_smollm2(smollm2);
+  add("high_smollm2", Tier::high, cut, DType::f16, 48, 512, real);
+  add("balanced_smollm2", Tier::balanced, cut, DType::f16, 48, 512, real);
+  add("small_sinks", Tier::small, cut, DType::f16, 48, 2, real);
+  // Values far below a step: no component is live, and there are no pictures.
+  add("small_no_pictures", Tier::small, no_values, DType::f32, 1, 9, [&] {
+    std::vector<std::byte> means;
+    const std::span<const float> mean = no_values->groups()[0].mean;
+    const auto bytes = std::as_bytes(mean);
+    means.assign(bytes.begin(), bytes.end());
+    return means;
+  }());
+  add("high_bf16_neox_partial", Tier::high, neox, DType::bf16, 70, 1000,
+      made(neox->shape(), DType::bf16, 70, {.seed = 1}));
+  add("high_f32_escapes", Tier::high, no_values, DType::f32, 33, 5,
+      made(no_values->shape(), DType::f32, 33, {.seed = 2, .outlier_every = 41}));
+  add("balanced_one_token", Tier::balanced, neox, DType::f16, 1, 77,
+      made(neox->shape(), DType::f16, 1, {.seed = 3}));
+  add("small_all_sinks", Tier::small, neox, DType::f16, 3, 1,
+      made(neox->shape(), DType::f16, 3, {.seed = 4, .special_every = 7}));
+  const KvShape f16 = {5, 2, 16, 12, DType::f16};
+  const auto identity = std::make_shared<const Profile>(
+      *Profile::identity(f16, halving_rope(Rope::Style::interleaved, 16)));
+  add("balanced_identity", Tier::balanced, identity, DType::f16, 40, 3,
+      made(f16, DType::f16, 40, {.seed = 5, .outlier_every = 97}));
+  cases.back().options.max_picture_height = 144;
+}
+
 }  // namespace
 
 std::vector<GoldenCase> golden_cases(const std::string& folder) {
@@ -189,7 +252,17 @@ std::vector<GoldenCase> golden_cases(const std::string& folder) {
   const Rope rope = {Style::interleaved, 64, kSmollm2Steps};
   cases.push_back({"smollm2_exact", smollm2, 48, make_id(0xE0, 512), exact(), values});
   cases.push_back({"smollm2_int8", smollm2, 48, make_id(0xE0, 512), int8(rope), values});
+  add_calibrated(folder, values, cases);
   return cases;
+}
+
+Profile read_golden_profile(const std::string& folder, const std::string& name) {
+  auto profile = Profile::parse(read_golden(folder + "/profiles/" + name + ".safetensors"));
+  if (!profile.ok()) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), profile.error().message.c_str());
+    std::exit(1);
+  }
+  return *std::move(profile);
 }
 
 std::vector<std::byte> read_golden(const std::string& path) {
@@ -210,11 +283,14 @@ Result<std::vector<std::byte>> encode_golden(const GoldenCase& golden) {
   return encode_chunk(source, {0, golden.tokens}, golden.id, golden.options);
 }
 
-Result<std::vector<std::byte>> decode_golden(const std::vector<std::byte>& object) {
+Result<std::vector<std::byte>> decode_golden(const std::vector<std::byte>& object,
+                                             const Profile* profile) {
   KVCODEC_TRY(const ChunkInfo info, read_chunk_info(object));
   const KvGeometry geometry = KvGeometry::contiguous(info.shape, info.tokens);
   std::vector<std::byte> memory(geometry.contiguous_bytes());
-  KVCODEC_CHECK(decode_chunk(object, {memory, &geometry}, 0));
+  DecodeOptions options;
+  options.profile = profile;
+  KVCODEC_CHECK(decode_chunk(object, {memory, &geometry}, 0, options));
   return memory;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "kvcodec/codec.h"
+#include "kvcodec/profile.h"
 
 namespace kvcodec {
 
@@ -17,6 +19,8 @@ struct GoldenCase {
   ChunkId id;
   EncodeOptions options;
   std::vector<std::byte> values;  // canonical order
+  // Of profiles/, or identity; nullptr: none. options.profile points to it.
+  std::shared_ptr<const Profile> profile = nullptr;
 };
 
 // All cases. smollm2_* read their values from <folder>/good/smollm2_exact.raw.
@@ -29,14 +33,19 @@ struct GoldenFault {
   std::string message;   // a part of the error's
   bool foreign = false;  // refused only because `expected` is asked for
   ChunkId expected;
+  std::string profile;  // that readers get; empty: none
   std::vector<std::byte> object;
 };
 // The faults, made from the good objects of the folder.
 std::vector<GoldenFault> golden_faults(const std::string& folder);
+std::vector<GoldenFault> calibrated_faults(const std::string& folder);  // those of version 2
 
 std::vector<std::byte> read_golden(const std::string& path);  // ends the program where it cannot
 Result<std::vector<std::byte>> encode_golden(const GoldenCase& golden);
 // Elements that an object restores, canonical order.
-Result<std::vector<std::byte>> decode_golden(const std::vector<std::byte>& object);
+Result<std::vector<std::byte>> decode_golden(const std::vector<std::byte>& object,
+                                             const Profile* profile = nullptr);
+// profiles/<name>.safetensors; ends the program where it cannot be read.
+Profile read_golden_profile(const std::string& folder, const std::string& name);
 
 }  // namespace kvcodec

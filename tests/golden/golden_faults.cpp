@@ -102,10 +102,12 @@ class FaultMaker {
       if (!line_end) text.push_back(int8_[i]);
     }
     add("text_mode", "magic (damaged as by a text-mode transfer) at offset 4", text);
-    add_fixed("version_2", "version at offset 8: expected at most 1, found 2",
+    add_fixed("version_2", "tier at offset 10: expected 3 (high)",
               [](Bytes& object) { put(object, 8, uint16_t{2}); });
+    add_fixed("version_3", "version at offset 8: expected at most 2, found 3",
+              [](Bytes& object) { put(object, 8, uint16_t{3}); });
     faults_.back().code = ErrorCode::unsupported;
-    add_fixed("version_0", "version at offset 8: expected 1, found 0",
+    add_fixed("version_0", "version at offset 8: expected 1 to 2, found 0",
               [](Bytes& object) { put(object, 8, uint16_t{0}); });
   }
 
@@ -163,7 +165,9 @@ class FaultMaker {
         {"key_dim_zero", "key_dim at offset 136", 136, 0, 4},
         {"dtype_unknown", "dtype at offset 144", 144, 4, 2},
         {"rope_style_unknown", "rope_style at offset 146", 146, 3, 1},
-        {"reserved_set", "reserved at offset 172", 172, 1, 4},
+        {"reserved_set", "group_count at offset 172", 172, 1, 4},
+        {"reserved_170", "reserved at offset 170", 170, 1, 2},
+        {"basis_in_int8", "basis at offset 147", 147, 1, 1},
         {"rotary_dims_odd", "rotary_dims at offset 148", 148, 15, 4},
         {"sink_tokens_many", "sink_tokens at offset 152", 152, 41, 4},
         {"picture_height_wrong", "max_picture_height at offset 156", 156, 100, 4},
@@ -262,7 +266,9 @@ class FaultMaker {
 }  // namespace
 
 std::vector<GoldenFault> golden_faults(const std::string& folder) {
-  return FaultMaker(folder).make();
+  std::vector<GoldenFault> faults = FaultMaker(folder).make();
+  for (GoldenFault& fault : calibrated_faults(folder)) faults.push_back(std::move(fault));
+  return faults;
 }
 
 }  // namespace kvcodec

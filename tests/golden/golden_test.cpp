@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "golden/golden_cases.h"
@@ -34,7 +35,7 @@ TEST(GoldenGood, RestoresThePinnedElements) {
   for (const GoldenCase& golden : golden_cases(kFolder)) {
     SCOPED_TRACE(golden.name);
     const std::vector<std::byte> object = read_golden(kFolder + "/good/" + golden.name + ".kvc");
-    const Result<std::vector<std::byte>> restored = decode_golden(object);
+    const Result<std::vector<std::byte>> restored = decode_golden(object, golden.profile.get());
     ASSERT_TRUE(restored.ok()) << restored.error().message;
     EXPECT_EQ(*restored, read_golden(kFolder + "/good/" + golden.name + ".raw"));
     if (golden.options.tier == Tier::exact) {
@@ -42,6 +43,7 @@ TEST(GoldenGood, RestoresThePinnedElements) {
     }
     DecodeOptions options;
     options.expected = &golden.id;
+    options.profile = golden.profile.get();
     EXPECT_TRUE(verify_chunk(object, options).ok());
   }
 }
@@ -74,6 +76,18 @@ TEST(GoldenGood, CoversTheFormat) {
       if (info->sink_tokens > 0) seen.insert("sinks");
       if (info->sink_tokens == info->tokens) seen.insert("all sinks");
     }
+    if (is_calibrated(info->tier)) {
+      seen.insert(info->distortions[0].step == 0
+                      ? "identity"
+                      : tier + " rope " + std::to_string(static_cast<int>(info->rope.style)));
+      if (info->escapes > 0) seen.insert("calibrated escapes");
+      if (info->sink_tokens > 0) seen.insert("calibrated sinks");
+      if (info->sink_tokens == info->tokens) seen.insert("calibrated all sinks");
+      if (info->pictures.empty()) seen.insert("no pictures");
+      for (const GroupDistortion& group : info->distortions)
+        if (group.live_rows < group.components) seen.insert("cropped rows");
+      continue;
+    }
     if (info->tokens == 1) seen.insert("one token");
     if (info->shape.value_dim == 0) seen.insert(tier + " no values");
     for (const PictureInfo& picture : info->pictures) {
@@ -89,6 +103,19 @@ TEST(GoldenGood, CoversTheFormat) {
                            "int8 f16",
                            "int8 bf16",
                            "int8 f32",
+                           "high bf16",
+                           "high f32",
+                           "balanced f16",
+                           "small f16",
+                           "identity",
+                           "high rope 0",
+                           "high rope 1",
+                           "high rope 2",
+                           "calibrated escapes",
+                           "calibrated sinks",
+                           "calibrated all sinks",
+                           "cropped rows",
+                           "no pictures",
                            "rope 0",
                            "rope 1",
                            "rope 2",
@@ -130,8 +157,18 @@ TEST(GoldenBad, EveryFileIsRefusedAsTheManifestSays) {
                   *digest_from_hex(id["key"].get<std::string>()), id["first_token"]};
       options.expected = &expected;
     }
+    std::optional<Profile> profile;
+    if (entry.contains("profile")) {
+      profile = read_golden_profile(kFolder, entry["profile"]);
+      options.profile = &*profile;
+    }
     // The shape of the objects that the faults were put in.
-    const KvGeometry geometry = KvGeometry::contiguous({2, 2, 16, 16, DType::f16}, 40);
+    KvGeometry geometry = KvGeometry::contiguous({2, 2, 16, 16, DType::f16}, 40);
+    if (profile) {
+      KvShape shape = profile->shape();
+      shape.dtype = entry["profile"] == "no_values" ? DType::f32 : DType::f16;
+      geometry = KvGeometry::contiguous(shape, 48);
+    }
     std::vector<std::byte> memory(geometry.contiguous_bytes(), std::byte{0xA5});
     const Status decoded = decode_chunk(object, {memory, &geometry}, 0, options);
     const Status verified = verify_chunk(object, options);

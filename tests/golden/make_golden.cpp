@@ -50,7 +50,7 @@ void make_good(const std::string& folder) {
     const std::string base = folder + "/good/" + golden.name;
     if (std::filesystem::exists(base + ".kvc")) continue;
     const auto object = value_or_exit(encode_golden(golden), golden.name);
-    const auto restored = value_or_exit(decode_golden(object), golden.name);
+    const auto restored = value_or_exit(decode_golden(object, golden.profile.get()), golden.name);
     write_file(base + ".kvc", object.data(), object.size());
     write_file(base + ".raw", restored.data(), restored.size());
     std::printf("%s: %zu bytes\n", golden.name.c_str(), object.size());
@@ -69,6 +69,7 @@ void make_bad(const std::string& folder) {
                            {"key", to_hex(fault.expected.key)},
                            {"first_token", fault.expected.first_token}};
     }
+    if (!fault.profile.empty()) entry["profile"] = fault.profile;
     manifest.push_back(entry);
   }
   const std::string text = manifest.dump(2) + "\n";

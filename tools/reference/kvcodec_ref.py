@@ -6,6 +6,7 @@
     kvcodec_ref.py FILE -o out.npy      [layer][K|V][token][head][dim]; out.k.npy and out.v.npy
                                         where heads of K and V differ; bf16 as uint16
     kvcodec_ref.py FILE -o out.raw      the same elements as bytes, canonical order
+    --profile PROFILE                   for the calibrated tiers, see profile_ref.py
 
 Needs numpy and xxhash, and for pictures the ffmpeg program or PyAV. Shares no code with the
 library, and is a test of it and of the document. Exit status: 0, or 1 usage, 3 corrupt, 4
@@ -22,6 +23,10 @@ import numpy as np
 import xxhash
 
 import hevc_stream
+import profile_ref
+from calibrated_ref import (GROUP, check_profile, codes_of, live_row, read_groups,
+                            restore_calibrated)  # fmt: skip
+from ref_errors import Corrupt, Unsupported, check
 
 MAGIC = bytes.fromhex("894B56430D0A1A0A")
 FIXED, ESCAPE, PICTURE, CHECKSUM = 176, 16, 52, 8
@@ -29,19 +34,6 @@ EXACT, INT8 = 1, 2
 K, V = 0, 1
 DTYPES = {1: ("f16", np.uint16), 2: ("bf16", np.uint16), 3: ("f32", np.uint32)}
 LIMIT_BYTES = 4 << 30
-
-
-class Corrupt(Exception):
-    exit_status = 3
-
-
-class Unsupported(Exception):
-    exit_status = 4
-
-
-def check(condition, what, offset, expected, found):
-    if not condition:
-        raise Corrupt(f"{what} at offset {offset}: expected {expected}, found {found}")
 
 
 @dataclass
@@ -64,6 +56,7 @@ class Header:
     """The fields of docs/format.md by their names; arrays of K and V are pairs."""
 
     values: dict = field(default_factory=dict)
+    groups: list = field(default_factory=list)
     row_keys: list = field(default_factory=list)
     steps: list = field(default_factory=list)
     row_offsets: list = field(default_factory=list)
@@ -83,6 +76,15 @@ class Header:
 
     def channels(self, kind):
         return self.kv_heads * self.head_dim(kind)
+
+    def has_basis(self):
+        return self.version == 2 and self.basis == 0
+
+    def layout_rows(self, kind):
+        """Components where rows are those, else natural rows."""
+        if self.has_basis():
+            return sum(g.components for g in self.groups if g.kind == kind)
+        return self.rows(kind)
 
     def rows(self, kind):
         return self.layers * self.channels(kind)
@@ -106,8 +108,8 @@ FIXED_FIELDS = [
     ("namespace", "32s", 24), ("key", "32s", 56), ("profile", "32s", 88),
     ("first_token", "I", 120), ("tokens", "I", 124), ("layers", "I", 128), ("kv_heads", "I", 132),
     ("key_dim", "I", 136), ("value_dim", "I", 140), ("dtype", "H", 144), ("rope_style", "B", 146),
-    ("rotary_dims", "I", 148), ("sink_tokens", "I", 152), ("max_picture_height", "I", 156),
-    ("picture_count", "I", 160), ("escape_count", "I", 164)]  # fmt: skip
+    ("basis", "B", 147), ("rotary_dims", "I", 148), ("sink_tokens", "I", 152), ("max_picture_height", "I", 156),
+    ("picture_count", "I", 160), ("escape_count", "I", 164), ("group_count", "I", 172)]  # fmt: skip
 
 
 def checksum_of(data):
@@ -117,18 +119,18 @@ def checksum_of(data):
 def read_prefix(data):
     for i, byte in enumerate(MAGIC[: len(data)]):
         check(data[i] == byte, "magic", i, f"{byte:02x}", f"{data[i]:02x}")
-    check(len(data) >= FIXED + PICTURE + CHECKSUM, "object size", len(data), "a header", "its end")
+    check(len(data) >= FIXED + GROUP + CHECKSUM, "object size", len(data), "a header", "its end")
     version, header_bytes, object_bytes = (
         struct.unpack_from("<H", data, 8)[0],
         struct.unpack_from("<I", data, 12)[0],
         struct.unpack_from("<Q", data, 16)[0],
     )
-    if version > 1:
-        raise Unsupported(f"version at offset 8: expected at most 1, found {version}")
-    check(version == 1, "version", 8, 1, version)
-    check(
-        FIXED + PICTURE + CHECKSUM <= header_bytes <= object_bytes,
-        "header_bytes", 12, f"236 to object_bytes {object_bytes}", header_bytes)  # fmt: skip
+    if version > 2:
+        raise Unsupported(f"version at offset 8: expected at most 2, found {version}")
+    check(version >= 1, "version", 8, "1 or 2", version)
+    least = FIXED + CHECKSUM + (PICTURE if version == 1 else GROUP)
+    check(least <= header_bytes <= object_bytes, "header_bytes", 12,
+          f"{least} to object_bytes {object_bytes}", header_bytes)  # fmt: skip
     check(len(data) >= header_bytes, "object size", len(data), f"a header of {header_bytes}", "its end")
     at = header_bytes - CHECKSUM
     expected, found = checksum_of(data[:at]), struct.unpack_from("<Q", data, at)[0]
@@ -147,7 +149,14 @@ def read_fixed(data):
         value = h.values[name]
         check(low <= value <= high, name, offset, f"{low} to {high}", value)
 
-    must("tier", 1, 2)
+    if h.version == 1:
+        must("tier", 1, 2)
+        must("basis", 0, 0)
+        must("group_count", 0, 0)
+    else:
+        must("tier", 3, 5)
+        must("basis", 0, 1)
+        check(any(h.profile), "profile", 88, "a digest", "zeros")
     must("object_bytes", h.header_bytes, LIMIT_BYTES)
     must("tokens", 1, 8192)
     must("first_token", 0, 2**32 - 1 - h.tokens)
@@ -166,7 +175,7 @@ def read_fixed(data):
     else:
         must("rotary_dims", 2, h.key_dim)
         check(h.rotary_dims % 2 == 0, "rotary_dims", 148, "an even number", h.rotary_dims)
-    must("sink_tokens", 0, h.tokens if h.tier == INT8 else 0)
+    must("sink_tokens", 0, 0 if h.tier == EXACT else h.tokens)
     must("max_picture_height", 144, 8192)
     check(h.max_picture_height % 8 == 0, "max_picture_height", 156, "8 n", h.max_picture_height)
     if h.tier == EXACT:
@@ -175,7 +184,10 @@ def read_fixed(data):
         split = h.tier == EXACT and h.dtype == 1 and h.channels(kind) > 0
         bits = h.symbol_mantissa_bits[kind]
         check(bits <= (3 if split else 0), "symbol_mantissa_bits", 168 + kind, "0 to 3, or 0", bits)
-    for offset in (147, 170, 171, 172, 173, 174, 175):
+    if h.version == 2:
+        kinds = 2 if h.value_dim > 0 else 1
+        must("group_count", kinds, kinds * h.layers)
+    for offset in (170, 171):
         check(data[offset] == 0, "zero", offset, 0, data[offset])
     return header
 
@@ -197,6 +209,8 @@ def groups_of(header, kind):
 
 
 def count_pictures(header):
+    if header.has_basis():
+        return sum(-(-g.live_rows // header.max_picture_height) for g in header.groups)
     pieces = 0
     for kind in (K, V):
         channels = header.channels(kind)
@@ -211,7 +225,13 @@ def pictures_of(header):
     """The pictures that "Layout" gives."""
     pictures = []
     for kind in (K, V):
-        for first, rows in groups_of(header, kind):
+        groups = groups_of(header, kind)
+        if header.has_basis():
+            own, groups, first = [g for g in header.groups if g.kind == kind], [], 0
+            for g in own:
+                groups.append((first, g.live_rows))
+                first += g.components
+        for first, rows in groups:
             for start in range(0, rows, header.max_picture_height):
                 n = min(header.max_picture_height, rows - start)
                 width = max(144, round_up(header.tokens, 8))
@@ -224,12 +244,17 @@ def pictures_of(header):
 
 def read_arrays(data, header):
     h = header
-    count = count_pictures(h)
-    check(h.picture_count == count, "picture_count", 160, count, h.picture_count)
+    if h.version == 1:
+        count = count_pictures(h)
+        check(h.picture_count == count, "picture_count", 160, count, h.picture_count)
     all_rows, kinds = h.rows(K) + h.rows(V), [K] + [V] * (h.value_dim > 0)
-    size = FIXED + 8 * (h.rotary_dims // 2) + all_rows
-    if h.tier == INT8:
-        size += 4 * h.layers * len(kinds) + 2 * all_rows + h.sink_tokens * h.token_bytes()
+    size = FIXED + 8 * (h.rotary_dims // 2) + GROUP * h.group_count
+    plain = h.version == 1 or h.basis == 1  # natural rows, with keys
+    if plain:
+        size += all_rows
+    if plain and h.tier != EXACT:
+        size += 4 * h.layers * len(kinds) + 2 * all_rows
+    size += h.sink_tokens * h.token_bytes()
     size += ESCAPE * h.escape_count + PICTURE * h.picture_count + CHECKSUM
     check(h.header_bytes == size, "header_bytes", 12, size, h.header_bytes)
 
@@ -242,8 +267,15 @@ def read_arrays(data, header):
         return array
 
     h.phase_steps = take("<u8", h.rotary_dims // 2)
-    h.row_keys = [take("u1", h.rows(kind)) for kind in (K, V)]
-    if h.tier == INT8:
+    if h.version == 2:
+        own = [(kind, n // h.channels(kind)) for kind in (K, V) for _, n in groups_of(h, kind)]
+        read_groups(data, h, at, own)
+        at += GROUP * h.group_count
+        count = count_pictures(h)
+        check(h.picture_count == count, "picture_count", 160, count, h.picture_count)
+    if plain:
+        h.row_keys = [take("u1", h.rows(kind)) for kind in (K, V)]
+    if plain and h.tier != EXACT:
         for kind in kinds:
             start = at
             steps = take("<f4", h.layers)
@@ -252,11 +284,12 @@ def read_arrays(data, header):
                 check(good, f"steps[{kind}][{layer}]", start + 4 * layer, "above 0", step)
             h.steps.append(steps)
         h.row_offsets = [take("<i2", h.rows(kind)) for kind in (K, V)]
-        h.sinks = take("u1", h.sink_tokens * h.token_bytes()).tobytes()
+    h.sinks = take("u1", h.sink_tokens * h.token_bytes()).tobytes()
     for i in range(h.escape_count):
         kind, row, token, code = escape = struct.unpack_from("<IIIi", data, at)
         check(kind <= 1, f"escapes[{i}].kind", at, "0 or 1", kind)
-        check(row < h.rows(kind), f"escapes[{i}].row", at + 4, f"below {h.rows(kind)}", row)
+        good = row < h.rows(kind) if plain else live_row(h, kind, row)
+        check(good, f"escapes[{i}].row", at + 4, "a row that has samples", row)
         check(h.sink_tokens <= token < h.tokens, f"escapes[{i}].token", at + 8, "a token", token)
         check(abs(code) > 127, f"escapes[{i}].code", at + 12, "beyond 127", code)
         check(i == 0 or h.escapes[-1][:3] < escape[:3], f"escapes[{i}]", at, "ascending", escape)
@@ -332,7 +365,9 @@ def read_content(data, picture, index, header, decoder):
 
 
 def natural_rows(header, kind):
-    """natural_rows(...)[i] is the natural row that layout row i is."""
+    """natural_rows(...)[i] is the natural row, or component, that layout row i is."""
+    if header.has_basis():
+        return np.arange(header.layout_rows(kind))
     keys = header.row_keys[kind]
     order = [
         first + np.argsort(keys[first : first + rows], kind="stable")
@@ -423,12 +458,15 @@ def to_elements(x, dtype):
 
 def restore_int8(header, kind, samples):
     h = header
-    codes = samples.astype(np.int64) - 128
-    for e_kind, row, token, code in h.escapes:
-        if e_kind == kind:
-            codes[row, token] = code
+    codes = codes_of(h, kind, samples)
     steps = np.repeat(h.steps[kind], h.channels(kind))
     x = (codes + h.row_offsets[kind][:, None]).astype(np.float32) * steps[:, None]
+    return turn_and_convert(h, kind, x)
+
+
+def turn_and_convert(header, kind, x):
+    """Steps 3 and 4 of "Tier int8"."""
+    h = header
     if kind == K and h.rope_style != 0:
         half = h.rotary_dims // 2
         pairs = np.arange(half)
@@ -451,7 +489,7 @@ def sinks_of(header, kind):
     return part.reshape(h.layers, h.sink_tokens, h.kv_heads, h.head_dim(kind))
 
 
-def decode(data, expected=None):
+def decode(data, expected=None, profile=None):
     """The header, and [K elements, V elements], each [layer][token][head][dim] as unsigned bits.
 
     `expected`: (namespace, key, first_token) that the chunk must be.
@@ -461,8 +499,12 @@ def decode(data, expected=None):
     if expected is not None:
         for name, want in zip(("namespace", "key", "first_token"), expected):
             check(h.values[name] == want, name, 24, want, h.values[name])
+    if h.has_basis():
+        if profile is None:
+            raise Unsupported(f"the object needs profile {h.profile.hex()}")
+        check_profile(h, profile)
     decoder = hevc_stream.find_decoder()
-    samples = [np.zeros((h.rows(kind), h.tokens), np.uint8) for kind in (K, V)]
+    samples = [np.full((h.layout_rows(kind), h.tokens), 128, np.uint8) for kind in (K, V)]
     low = [np.zeros((h.rows(kind), h.tokens), np.uint64) for kind in (K, V)]
     order = [natural_rows(h, kind) for kind in (K, V)]
     for index, picture in enumerate(h.pictures):
@@ -477,7 +519,10 @@ def decode(data, expected=None):
         if h.channels(kind) == 0:
             result.append(np.zeros((h.layers, h.tokens, h.kv_heads, 0), DTYPES[h.dtype][1]))
             continue
-        if h.tier == EXACT:
+        if h.has_basis():
+            x = restore_calibrated(h, kind, codes_of(h, kind, samples[kind]), profile)
+            rows = turn_and_convert(h, kind, x)
+        elif h.tier == EXACT:
             rows = restore_exact(h, kind, samples[kind], low[kind])
         else:
             rows = restore_int8(h, kind, samples[kind])
@@ -532,6 +577,7 @@ def main():
     parser.add_argument("file")
     parser.add_argument("-o", "--output", help="FILE.npy, or any other name for raw bytes")
     parser.add_argument("--planes", metavar="FOLDER", help="write the samples of the pictures there")
+    parser.add_argument("--profile", help="of the calibrated tiers")
     parser.add_argument("--info", action="store_true", help="print the header")
     arguments = parser.parse_args()
     with open(arguments.file, "rb") as file:
@@ -542,7 +588,8 @@ def main():
         if arguments.planes:
             save_planes(arguments.planes, data)
         if arguments.output:
-            save(arguments.output, *decode(data))
+            profile = profile_ref.load(arguments.profile) if arguments.profile else None
+            save(arguments.output, *decode(data, profile=profile))
     except (Corrupt, Unsupported) as error:
         print(f"{arguments.file}: {type(error).__name__.lower()}: {error}", file=sys.stderr)
         return error.exit_status

@@ -9,7 +9,8 @@ namespace {
 using namespace testing_codec;
 
 TEST(Tier, NamesGoThereAndBack) {
-  for (Tier tier : {Tier::exact, Tier::int8}) EXPECT_EQ(*tier_from_name(tier_name(tier)), tier);
+  for (Tier tier : {Tier::exact, Tier::int8, Tier::high, Tier::balanced, Tier::small})
+    EXPECT_EQ(*tier_from_name(tier_name(tier)), tier);
   EXPECT_STREQ(tier_name(Tier::exact), "exact");
   EXPECT_STREQ(tier_name(Tier::int8), "int8");
   const auto unknown = tier_from_name("best");

@@ -90,8 +90,8 @@ TEST(EncodeErrors, Options) {
   r.options.rope = {static_cast<Rope::Style>(3), 8, {1, 2, 3, 4}};
   r.expect_refused("rope style");
   r.options = {};
-  r.options.tier = static_cast<Tier>(3);
-  r.expect_refused("tier: expected exact or int8, found 3");
+  r.options.tier = static_cast<Tier>(9);
+  r.expect_refused("tier: expected exact, int8, high, balanced or small, found 9");
 }
 
 }  // namespace

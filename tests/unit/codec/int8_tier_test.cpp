@@ -247,7 +247,7 @@ TEST(Int8, RestoresAsDocumented) {
   const Coded coded = code(cache, {0, 64}, int8_options(real_rope(), 4), 0);
   const format::Header& header = coded.header;
   ASSERT_FALSE(header.escapes.empty());
-  const DecodedChunk chunk = *decode_pictures(coded.object, header, 1);
+  const DecodedChunk chunk = *decode_pictures(coded.object, header, {});
   const auto number = [&](KvKind kind, uint32_t layer, uint32_t token, uint32_t channel) -> float {
     const GroupPlan& group = chunk.groups[static_cast<size_t>(kind)];  // one group a kind
     const uint32_t row = layer * 192 + channel;

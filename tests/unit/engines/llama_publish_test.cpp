@@ -5,7 +5,9 @@
 #include <cmath>
 #include <utility>
 
+#include "transform/float_convert.h"
 #include "unit/engines/llama_fixture.h"
+#include "unit/profile/test_profiles.h"
 
 // The whole way: an engine's cache into a store as chunks, and from there into another engine.
 namespace kvcodec {
@@ -62,6 +64,16 @@ class Between {
   Digest ns_;
 };
 
+// A key of layer 0.
+double value_of(std::span<const std::byte> memory, const KvGeometry& geometry, uint32_t token,
+                uint32_t head, uint32_t dim) {
+  float value = 0;
+  transform::to_floats(geometry.shape.dtype,
+                       memory.data() + geometry.element_offset(KvKind::key, 0, token, head, dim), 1,
+                       &value);
+  return value;
+}
+
 // Of the next token, of `other` against `reference`, in nats.
 double divergence(const std::vector<float>& reference, const std::vector<float>& other) {
   const auto log_sum = [](const std::vector<float>& logits) {
@@ -94,6 +106,55 @@ TEST_F(LlamaTest, Int8ChunksRestoreClosely) {
   ASSERT_TRUE(logits.ok());
   EXPECT_NE(*logits, shared().logits_200);
   EXPECT_LT(std::abs(divergence(shared().logits_200, *logits)), 0.01);
+}
+
+// Keys of layer 0 depend on a token and its position only. So the engine itself says what they are
+// at another position, and a chunk restored there must agree.
+TEST_F(LlamaTest, AChunkMovesToAnotherPosition) {
+  const KvShape& shape = a().shape();
+  const Profile calibrated = testing_profile::random_profile(shape, a().rope(), {1, 1, false});
+  std::vector<int32_t> moved(text(0, 40).begin(), text(0, 40).end());
+  const auto chunk_text = text(kChunk, kChunk);
+  moved.insert(moved.end(), chunk_text.begin(), chunk_text.end());
+  ASSERT_TRUE(b().prefill(moved).ok());
+  const auto want = b().export_kv();
+  ASSERT_TRUE(want.ok());
+  for (Tier tier : {Tier::int8, Tier::high}) {
+    SCOPED_TRACE(tier_name(tier));
+    EncodeOptions options;
+    options.tier = tier;
+    options.rope = a().rope();
+    options.profile = &calibrated;
+    options.noise_factor = 0;
+    ChunkId id;
+    id.first_token = kChunk;
+    const auto object = encode_chunk(shared().kv.source(), {kChunk, kChunk}, id, options);
+    ASSERT_TRUE(object.ok()) << object.error().message;
+    const KvGeometry geometry = KvGeometry::contiguous(shape, kChunk);
+    std::vector<std::byte> memory(geometry.contiguous_bytes());
+    DecodeOptions decode;
+    decode.profile = &calibrated;
+    double worst[2] = {0, 0}, peak = 0;  // at the right position, and at the old one
+    for (const uint32_t position : {40u, kChunk}) {
+      decode.position = position;
+      const Status restored = decode_chunk(*object, {memory, &geometry}, 0, decode);
+      ASSERT_TRUE(restored.ok()) << restored.error().message;
+      for (uint32_t token = 0; token < kChunk; ++token) {
+        for (uint32_t head = 0; head < shape.kv_heads; ++head) {
+          for (uint32_t dim = 0; dim < shape.key_dim; ++dim) {
+            const double have = value_of(memory, geometry, token, head, dim);
+            const KvSource& engine = want->source();
+            const double exact = value_of(engine.memory, *engine.geometry, 40 + token, head, dim);
+            peak = std::max(peak, std::abs(exact));
+            double& most = worst[position == 40 ? 0 : 1];
+            most = std::max(most, std::abs(have - exact));
+          }
+        }
+      }
+    }
+    EXPECT_LT(worst[0], 0.05 * peak);
+    EXPECT_GT(worst[1], 0.3 * peak) << "keys that were not moved would be found";
+  }
 }
 
 TEST_F(LlamaTest, RecomputesFromAFaultyChunkOn) {

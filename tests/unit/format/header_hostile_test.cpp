@@ -62,7 +62,7 @@ TEST(HostileHeader, TheExampleIsAccepted) {
 TEST(HostileHeader, FixedFields) {
   expect_refused(with(0, uint8_t{0x88}), "magic (not a KVCodec chunk) at offset 0");
   expect_refused(with(4, uint8_t{0x0A}), "text-mode transfer) at offset 4: expected byte 0d");
-  expect_refused(with(8, uint16_t{0}), "version at offset 8: expected 1, found 0");
+  expect_refused(with(8, uint16_t{0}), "version at offset 8: expected 1 to 2, found 0");
   expect_refused(with(10, uint16_t{0}), "tier at offset 10");
   expect_refused(with(10, uint16_t{3}), "tier at offset 10");
   expect_refused(with(10, uint16_t{1}), "sink_tokens at offset 152: expected 0 to 0, found 1");
@@ -86,7 +86,7 @@ TEST(HostileHeader, FixedFields) {
   expect_refused(with(144, uint16_t{4}), "dtype at offset 144");
   expect_refused(with(146, uint8_t{3}), "rope_style at offset 146");
   expect_refused(with(146, uint8_t{0}), "rotary_dims at offset 148: expected 0, as");
-  expect_refused(with(147, uint8_t{1}), "reserved at offset 147");
+  expect_refused(with(147, uint8_t{1}), "basis at offset 147");
   expect_refused(with(148, uint32_t{0}), "rotary_dims at offset 148");
   expect_refused(with(148, uint32_t{3}), "rotary_dims at offset 148");
   expect_refused(with(148, uint32_t{6}), "rotary_dims at offset 148");
@@ -99,7 +99,7 @@ TEST(HostileHeader, FixedFields) {
   expect_refused(with(168, uint8_t{1}), "symbol_mantissa_bits of K at offset 168");
   expect_refused(with(169, uint8_t{1}), "symbol_mantissa_bits of V at offset 169");
   expect_refused(with(170, uint16_t{256}), "reserved at offset 170");
-  expect_refused(with(172, uint32_t{1}), "reserved at offset 172");
+  expect_refused(with(172, uint32_t{1}), "group_count at offset 172");
 }
 
 TEST(HostileHeader, CountsThatDoNotFitTheBytes) {

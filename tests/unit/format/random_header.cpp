@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
 
 #include "base/hash.h"
@@ -30,8 +31,40 @@ class Generator {
   std::mt19937_64 random_;
 };
 
-void fill_int8(Header& header, Generator& g) {
+void fill_groups(Header& header, Generator& g) {
+  for (KvKind kind : kKvKinds) {
+    const uint32_t channels = header.shape.channels(kind);
+    if (channels == 0) continue;
+    const bool identity = header.basis == Basis::identity;
+    const auto laid_out = row_groups(header.shape, kind, header.max_picture_height);
+    for (uint32_t layer = 0, i = 0; layer < header.shape.layers; ++i) {
+      BasisGroup group;
+      group.kind = kind;
+      group.first_layer = layer;
+      group.layers =
+          identity ? laid_out[i].rows / channels : g.between(1, header.shape.layers - layer);
+      group.components = group.live_rows = group.layers * channels;
+      if (!identity) {
+        group.components = g.between(1, group.components);
+        group.live_rows = g.between(0, group.components);
+        group.step = 1e-3f * static_cast<float>(g.between(1, 1000));
+        for (float& delta : group.delta) delta = 1e-3f * static_cast<float>(g.between(0, 1000));
+      }
+      group.noise = static_cast<float>(g.between(0, 1000));
+      group.relative_error = static_cast<float>(g.between(0, 1000));
+      header.groups.push_back(group);
+      layer += group.layers;
+    }
+  }
+}
+
+void fill_sinks(Header& header, Generator& g) {
   header.sink_tokens = g.between(0, std::min(header.tokens, 4u));
+  header.sinks.resize(header.shape.token_bytes() * header.sink_tokens);
+  for (std::byte& byte : header.sinks) byte = static_cast<std::byte>(g.bits());
+}
+
+void fill_steps(Header& header, Generator& g) {
   for (KvKind kind : kKvKinds) {
     const auto i = static_cast<size_t>(kind);
     if (header.rows(kind) > 0) {
@@ -41,15 +74,30 @@ void fill_int8(Header& header, Generator& g) {
     header.row_offsets[i].resize(header.rows(kind));
     for (int16_t& offset : header.row_offsets[i]) offset = static_cast<int16_t>(g.bits());
   }
-  header.sinks.resize(header.shape.token_bytes() * header.sink_tokens);
-  for (std::byte& byte : header.sinks) byte = static_cast<std::byte>(g.bits());
+}
 
+// A row that may have escapes, or nothing.
+std::optional<uint32_t> escape_row(const Header& header, KvKind kind, Generator& g) {
+  if (header.has_row_keys()) return g.between(0, header.rows(kind) - 1);
+  uint32_t first = 0;
+  std::vector<uint32_t> rows;
+  for (const BasisGroup& group : header.groups) {
+    if (group.kind != kind) continue;
+    for (uint32_t row = 0; row < group.live_rows; ++row) rows.push_back(first + row);
+    first += group.components;
+  }
+  if (rows.empty()) return std::nullopt;
+  return rows[g.bits() % rows.size()];
+}
+
+void fill_escapes(Header& header, Generator& g) {
   if (header.sink_tokens == header.tokens) return;
   for (uint32_t n = g.between(0, 5); n > 0; --n) {
     const KvKind kind = header.shape.value_dim > 0 && g.bits() % 2 ? KvKind::value : KvKind::key;
     const auto magnitude = static_cast<int32_t>(g.between(128, INT32_MAX));
-    header.escapes.push_back({kind, g.between(0, header.rows(kind) - 1),
-                              g.between(header.sink_tokens, header.tokens - 1),
+    const auto row = escape_row(header, kind, g);
+    if (!row) continue;
+    header.escapes.push_back({kind, *row, g.between(header.sink_tokens, header.tokens - 1),
                               g.bits() % 2 ? magnitude : -magnitude});
   }
   const auto position = [](const Escape& e) { return std::tuple(e.kind, e.row, e.token); };
@@ -84,7 +132,8 @@ void fill_pictures(Header& header, Generator& g) {
 Header random_header(uint32_t seed) {
   Generator g(seed);
   Header header;
-  header.tier = g.bits() % 2 ? Tier::exact : Tier::int8;
+  header.tier = static_cast<Tier>(g.between(1, 5));
+  if (is_calibrated(header.tier) && g.bits() % 3 == 0) header.basis = Basis::identity;
   header.id = {g.digest(), g.digest(), g.between(0, 1u << 31)};
   header.profile = g.digest();
   header.tokens = g.between(1, 40);
@@ -102,13 +151,16 @@ Header random_header(uint32_t seed) {
   }
   for (KvKind kind : kKvKinds) {
     const auto i = static_cast<size_t>(kind);
-    header.row_keys[i].resize(header.rows(kind));
+    if (header.has_row_keys()) header.row_keys[i].resize(header.rows(kind));
     for (uint8_t& key : header.row_keys[i]) key = static_cast<uint8_t>(g.bits());
     if (header.tier == Tier::exact && header.shape.dtype == DType::f16 && header.rows(kind) > 0) {
       header.symbol_mantissa_bits[i] = static_cast<uint8_t>(g.between(0, 3));
     }
   }
-  if (header.tier == Tier::int8) fill_int8(header, g);
+  if (is_calibrated(header.tier)) fill_groups(header, g);
+  if (header.tier != Tier::exact) fill_sinks(header, g);
+  if (header.has_layer_steps()) fill_steps(header, g);
+  if (header.tier != Tier::exact) fill_escapes(header, g);
   fill_pictures(header, g);
   return header;
 }
