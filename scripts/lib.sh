@@ -15,6 +15,9 @@ llama_flags=(
   -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_MTMD=OFF -DLLAMA_BUILD_TOOLS=OFF
   -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF
   -DCMAKE_INSTALL_LIBDIR=lib "-DCMAKE_INSTALL_RPATH=\$ORIGIN"
+  # Native code without AMX: some virtual machines show the flag, grant the tile state and still
+  # raise SIGILL at the first tile instruction.
+  "-DCMAKE_C_FLAGS=-U__AMX_INT8__ -U__AMX_TILE__" "-DCMAKE_CXX_FLAGS=-U__AMX_INT8__ -U__AMX_TILE__"
 )
 
 say() { printf '== %s\n' "$*"; }
