@@ -37,6 +37,8 @@ struct LlamaOptions {
   // Tokens computed together. The last bits of a KV cache depend on it and on `threads`, so
   // comparisons to the bit need both equal, and chunk borders at multiples of it.
   uint32_t batch_tokens = kDefaultChunkTokens;
+  // Most tokens of a batch whose logits score() keeps: each costs 4 bytes a vocabulary entry.
+  uint32_t logit_tokens = 1;
   DType kv_dtype = DType::f16;
   // SHA-256 of the model file where the caller knows it; computed by open() otherwise.
   std::optional<Digest> weights = {};
@@ -113,6 +115,11 @@ class LlamaEngine {
   // Logits after the last token, one a vocabulary entry. invalid_argument where the last call that
   // changed the sequence computed no token.
   Result<std::vector<float>> logits() const;
+  // Computes `tokens` as prefill does, in batches of the smaller of batch_tokens and logit_tokens,
+  // and hands out the logits after each: each(i, logits) for i = 0.. in order; the span is valid
+  // during the call. Requires what prefill requires.
+  Status score(std::span<const int32_t> tokens,
+               const std::function<void(size_t index, std::span<const float> logits)>& each);
   // Appends the most likely token (the lowest id among equals) up to max_tokens times and returns
   // them; stops before a token that ends generation. Needs logits and room in the context.
   // on_token is called as soon as a token is known, before it is computed; false stops after it.

@@ -24,7 +24,7 @@ llama_context_params context_params(const LlamaOptions& options, int threads) {
   params.n_ctx = options.context_tokens;
   params.n_batch = params.n_ubatch = options.batch_tokens;
   params.n_seq_max = 1;
-  params.n_outputs_max = 1;  // logits of one token a batch
+  params.n_outputs_max = std::min(options.logit_tokens, options.batch_tokens);
   params.n_threads = params.n_threads_batch = threads;
   // Values are stored row by row only with flash attention; AUTO could choose either.
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
@@ -62,6 +62,7 @@ Status LlamaEngine::Impl::load(const gguf_context& gguf, const LlamaOptions& opt
   vocab = llama_model_get_vocab(model.get());
   context_tokens = llama_n_ctx_seq(context.get());
   batch_tokens = llama_n_ubatch(context.get());
+  logit_tokens = std::min(options.logit_tokens, batch_tokens);
 
   shape = llama_kv_shape(gguf, *model, options.kv_dtype);
   name = llama_model_name(gguf, path, context_tokens);
@@ -71,12 +72,12 @@ Status LlamaEngine::Impl::load(const gguf_context& gguf, const LlamaOptions& opt
   return ok_status();
 }
 
-Status LlamaEngine::Impl::compute_batch(std::span<const int32_t> tokens, bool last) {
+Status LlamaEngine::Impl::compute_batch(std::span<const int32_t> tokens, Outputs wanted) {
   std::vector<llama_token> ids(tokens.begin(), tokens.end());
   std::vector<llama_pos> positions(tokens.size());
-  std::vector<int8_t> outputs(tokens.size(), 0);
+  std::vector<int8_t> outputs(tokens.size(), wanted == Outputs::all);
   for (size_t i = 0; i < tokens.size(); ++i) positions[i] = static_cast<llama_pos>(position + i);
-  outputs.back() = last;
+  outputs.back() = wanted != Outputs::none;
   // Without sequence ids every token belongs to sequence 0.
   llama_batch batch = {};
   batch.n_tokens = static_cast<int32_t>(tokens.size());
@@ -88,7 +89,7 @@ Status LlamaEngine::Impl::compute_batch(std::span<const int32_t> tokens, bool la
   const int32_t code = llama_decode(context.get(), batch);
   if (code == 0) {
     position += static_cast<uint32_t>(tokens.size());
-    has_logits = last;
+    has_logits = wanted != Outputs::none;
     return ok_status();
   }
   if (code == 2 && stop.stop_requested())
@@ -98,7 +99,7 @@ Status LlamaEngine::Impl::compute_batch(std::span<const int32_t> tokens, bool la
                     position, code, errors.text());
 }
 
-Status LlamaEngine::Impl::compute(std::span<const int32_t> tokens, const Progress& progress) {
+Status LlamaEngine::Impl::check_tokens(std::span<const int32_t> tokens) const {
   if (tokens.empty() || tokens.size() > context_tokens - position)
     return make_error(ErrorCode::invalid_argument,
                       "llama.cpp: {} tokens at position {}: expected 1 to {}", tokens.size(),
@@ -111,10 +112,16 @@ Status LlamaEngine::Impl::compute(std::span<const int32_t> tokens, const Progres
     return make_error(ErrorCode::invalid_argument,
                       "llama.cpp: token {} at index {}: expected 0 to {}", *bad,
                       bad - tokens.begin(), vocabulary - 1);
+  return ok_status();
+}
+
+Status LlamaEngine::Impl::compute(std::span<const int32_t> tokens, const Progress& progress) {
+  KVCODEC_CHECK(check_tokens(tokens));
   const uint32_t begin = position;
   for (size_t done = 0; done < tokens.size();) {
     const size_t count = std::min<size_t>(batch_tokens, tokens.size() - done);
-    Status status = compute_batch(tokens.subspan(done, count), done + count == tokens.size());
+    const Outputs wanted = done + count == tokens.size() ? Outputs::last : Outputs::none;
+    Status status = compute_batch(tokens.subspan(done, count), wanted);
     if (!status.ok()) {
       // An abort leaves the cells of what it computed; drop them with the batches before.
       KVCODEC_CHECK(truncate(begin));
@@ -122,6 +129,32 @@ Status LlamaEngine::Impl::compute(std::span<const int32_t> tokens, const Progres
     }
     done += count;
     if (progress) progress(done, tokens.size());
+  }
+  return ok_status();
+}
+
+Status LlamaEngine::Impl::score(std::span<const int32_t> tokens,
+                                const std::function<void(size_t, std::span<const float>)>& each) {
+  KVCODEC_CHECK(check_tokens(tokens));
+  const uint32_t begin = position;
+  const auto vocabulary = static_cast<size_t>(llama_vocab_n_tokens(vocab));
+  for (size_t done = 0; done < tokens.size();) {
+    const size_t count =
+        std::min<size_t>(std::min(batch_tokens, logit_tokens), tokens.size() - done);
+    Status status = compute_batch(tokens.subspan(done, count), Outputs::all);
+    for (size_t i = 0; status.ok() && i < count; ++i) {
+      const float* logits = llama_get_logits_ith(context.get(), static_cast<int32_t>(i));
+      if (logits == nullptr)
+        status = make_error(ErrorCode::internal, "llama.cpp: no logits at position {}",
+                            begin + done + i);
+      else
+        each(done + i, std::span(logits, vocabulary));
+    }
+    if (!status.ok()) {
+      KVCODEC_CHECK(truncate(begin));
+      return status;
+    }
+    done += count;
   }
   return ok_status();
 }
@@ -156,11 +189,13 @@ LlamaEngine& LlamaEngine::operator=(LlamaEngine&&) noexcept = default;
 LlamaEngine::~LlamaEngine() = default;
 
 Result<LlamaEngine> LlamaEngine::open(const std::string& model_path, const LlamaOptions& options) {
-  if (options.batch_tokens == 0 || options.context_tokens > kMaxContextTokens)
+  if (options.batch_tokens == 0 || options.logit_tokens == 0 ||
+      options.context_tokens > kMaxContextTokens)
     return make_error(ErrorCode::invalid_argument,
-                      "model {}: batch_tokens {} and context_tokens {}: expected 1 or more, and at "
-                      "most {}",
-                      model_path, options.batch_tokens, options.context_tokens, kMaxContextTokens);
+                      "model {}: batch_tokens {}, logit_tokens {} and context_tokens {}: expected "
+                      "1 or more, 1 or more, and at most {}",
+                      model_path, options.batch_tokens, options.logit_tokens,
+                      options.context_tokens, kMaxContextTokens);
   start_llama_runtime();
   KVCODEC_TRY(const GgufPtr gguf, open_gguf(model_path));
   auto impl = std::make_unique<Impl>();
@@ -212,6 +247,11 @@ Result<std::vector<float>> LlamaEngine::logits() const {
   if (values == nullptr)
     return make_error(ErrorCode::internal, "llama.cpp: no logits at position {}", impl_->position);
   return std::vector<float>(values, values + llama_vocab_n_tokens(impl_->vocab));
+}
+
+Status LlamaEngine::score(std::span<const int32_t> tokens,
+                          const std::function<void(size_t, std::span<const float>)>& each) {
+  return impl_->score(tokens, each);
 }
 
 Result<std::vector<int32_t>> LlamaEngine::greedy_decode(

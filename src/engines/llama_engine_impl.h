@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -29,7 +30,7 @@ struct LlamaEngine::Impl {
   LlamaModelPtr model;   // outlives the context
   LlamaContextPtr context;
   const llama_vocab* vocab = nullptr;
-  uint32_t context_tokens = 0, batch_tokens = 0;
+  uint32_t context_tokens = 0, batch_tokens = 0, logit_tokens = 1;
   int threads = 0;
   uint32_t position = 0;
   bool has_logits = false;
@@ -38,8 +39,12 @@ struct LlamaEngine::Impl {
   // Checks the linked library against llama_state and the file's rotation; leaves it empty.
   Status probe();
 
+  enum class Outputs { none, last, all };  // tokens of a batch whose logits are kept
+  Status check_tokens(std::span<const int32_t> tokens) const;
   Status compute(std::span<const int32_t> tokens, const Progress& progress);
-  Status compute_batch(std::span<const int32_t> tokens, bool last);
+  Status score(std::span<const int32_t> tokens,
+               const std::function<void(size_t, std::span<const float>)>& each);
+  Status compute_batch(std::span<const int32_t> tokens, Outputs wanted);
   Result<LlamaStateBuffer> export_state() const;
   Status restore_state(LlamaStateBuffer& state, uint32_t tokens);
   Status truncate(uint32_t tokens);

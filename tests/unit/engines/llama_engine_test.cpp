@@ -105,6 +105,44 @@ TEST_F(LlamaTest, DecodesTheMostLikelyTokens) {
   EXPECT_EQ(a().position(), kBatch + tokens->size());
 }
 
+TEST_F(LlamaTest, ScoresEveryToken) {
+  LlamaOptions wide = options(512);
+  wide.logit_tokens = 8;
+  wide.weights = a().weights_digest();
+  auto engine = LlamaEngine::open(shared().path, wide);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  ASSERT_TRUE(engine->prefill(text(0, kBatch)).ok());
+  std::vector<std::vector<float>> logits;
+  const auto keep = [&](size_t index, std::span<const float> values) {
+    EXPECT_EQ(index, logits.size());
+    logits.emplace_back(values.begin(), values.end());
+  };
+  ASSERT_TRUE(engine->score(text(kBatch, kBatch + 4), keep).ok());
+  ASSERT_EQ(logits.size(), size_t{kBatch + 4});
+  EXPECT_EQ(engine->position(), 2 * kBatch + 4);
+  EXPECT_EQ(*engine->logits(), logits.back());
+
+  // Each is what prefill up to that token gives, where batches end alike.
+  engine->reset();
+  ASSERT_TRUE(engine->prefill(text(0, kBatch)).ok());
+  ASSERT_TRUE(engine->prefill(text(kBatch, 8)).ok());
+  EXPECT_EQ(*engine->logits(), logits[7]);
+  ASSERT_TRUE(engine->prefill(text(kBatch + 8, 8)).ok());
+  EXPECT_EQ(*engine->logits(), logits[15]);
+  EXPECT_NE(logits[7], logits[15]);
+}
+
+TEST_F(LlamaTest, ScoreRefusesWhatPrefillRefuses) {
+  const auto never = [](size_t, std::span<const float>) { FAIL(); };
+  EXPECT_EQ(code_of(a().score({}, never)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(a().score(std::vector<int32_t>(513, 1), never)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(a().score(std::vector<int32_t>{1, -1}, never)), ErrorCode::invalid_argument);
+  EXPECT_EQ(a().position(), 0u);
+  LlamaOptions none = options(512);
+  none.logit_tokens = 0;
+  EXPECT_EQ(code_of(LlamaEngine::open(shared().path, none)), ErrorCode::invalid_argument);
+}
+
 TEST_F(LlamaTest, RefusesWrongCalls) {
   EXPECT_EQ(code_of(a().logits()), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of(a().greedy_decode(1)), ErrorCode::invalid_argument);
