@@ -20,5 +20,6 @@ void add_ls(CLI::App& app, Outcome& outcome);
 void add_rm(CLI::App& app, Outcome& outcome);
 void add_gc(CLI::App& app, Outcome& outcome);
 void add_bench(CLI::App& app, Outcome& outcome);
+void add_eval(CLI::App& app, Outcome& outcome);
 
 }  // namespace kvcodec::tools

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   add_rm(app, outcome);
   add_gc(app, outcome);
   add_bench(app, outcome);
+  add_eval(app, outcome);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "eval.h"
 #include "model.h"
 
 namespace kvcodec::tools {
@@ -15,5 +16,7 @@ Error no_engine() {
 Result<ModelPublish> publish_text(Store&, const ModelArgs&, EncodeOptions) { return no_engine(); }
 
 Result<Answer> fetch_and_answer(Store&, const ModelArgs&, const AnswerArgs&) { return no_engine(); }
+
+Result<EvalReport> evaluate(const EvalArgs&) { return no_engine(); }
 
 }  // namespace kvcodec::tools
