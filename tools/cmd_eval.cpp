@@ -17,14 +17,20 @@ using nlohmann::json;
 struct EvalFlags {
   EvalArgs args;
   std::vector<std::string> methods;
+  std::string profile;
   bool json = false;
 };
 
 Status resolve(EvalFlags& flags) {
   EvalArgs& args = flags.args;
+  std::shared_ptr<const Profile> profile;
+  if (!flags.profile.empty()) {
+    KVCODEC_TRY(Profile loaded, Profile::load(flags.profile));
+    profile = std::make_shared<const Profile>(std::move(loaded));
+  }
   std::set<std::string> names;
   for (const std::string& text : flags.methods) {
-    KVCODEC_TRY(EvalMethod method, parse_eval_method(text));
+    KVCODEC_TRY(EvalMethod method, parse_eval_method(text, profile));
     if (!names.insert(method.name).second) {
       return Error{ErrorCode::invalid_argument,
                    fmt::format("method '{}': another one has the name {}", text, method.name)};
@@ -49,7 +55,9 @@ json row_json(const EvalRow& row) {
               {"case", row.case_name},
               {"tokens", row.tokens},
               {"scored", row.scored},
-              {"bits", row.bits},
+              {"bits", row.size.bits},
+              {"objects", row.size.objects},
+              {"finer", row.size.finer},
               {"values", row.values},
               {"bits_per_value", row.bits_per_value()},
               {"kl", row.score.kl},
@@ -69,6 +77,8 @@ json summary_json(const EvalSummary& s) {
   return {{"method", s.method},
           {"tokens", s.tokens},
           {"texts", s.texts},
+          {"objects", s.objects},
+          {"finer", s.finer},
           {"bits_per_value", s.bits_per_value},
           {"kl", s.kl},
           {"kl_error", s.kl_error},
@@ -91,7 +101,7 @@ void print_report(const EvalReport& report) {
       report.scores_cached);
   if (report.rows.empty()) return;
   Table table({"method", "tokens", "bits/value", "smaller", "KL", "+-", "top-1", "perplexity",
-               "needles", "answer"});
+               "needles", "answer", "finer"});
   const double whole = 8.0 * static_cast<double>(dtype_bytes(report.shape.dtype));
   for (const EvalSummary& s : summarise(report.rows)) {
     const double change = s.texts > 0 ? s.perplexity / s.exact_perplexity - 1 : 0;
@@ -101,7 +111,8 @@ void print_report(const EvalReport& report) {
                fmt::format("{:.5f}", s.kl_error), fmt::format("{:.4f}", s.top1),
                fmt::format("{:+.2f} %", 100 * change),
                fmt::format("{}/{} of {}", s.found, s.exact_found, s.needles),
-               fmt::format("{:+.3f}", s.needle_log_prob)});
+               fmt::format("{:+.3f}", s.needle_log_prob),
+               fmt::format("{}/{}", s.finer, s.objects)});
   }
   fmt::print("{}", table.text());
 }
@@ -143,8 +154,14 @@ void add_eval(CLI::App& app, Outcome& outcome) {
   command->add_option("--continuation", args.continuation, "tokens predicted after the prefix")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
-  command->add_option("--methods", flags->methods, "raw, tiers, external:NAME=FOLDER")
+  command->add_option("--methods", flags->methods, "raw, TIER, TIER=PROFILE, external:NAME=FOLDER")
       ->delimiter(',');
+  command->add_option("--profile", flags->profile, "of calibrated tiers that name none");
+  command
+      ->add_option("--noise-factor", args.noise_factor,
+                   "a chunk this many times noisier than its profile expects takes a finer tier; "
+                   "0: never")
+      ->capture_default_str();
   command
       ->add_option("--needles", args.needles,
                    "depths, 0 to 1, of a fact planted in the longest prefix and asked for")
@@ -159,7 +176,8 @@ void add_eval(CLI::App& app, Outcome& outcome) {
   command->footer(
       "KL is KL(exact || method) of the next token, in nats, mean over the continuation and the\n"
       "texts; +- its standard error over the texts. needles a/b of n: answers retrieved greedily\n"
-      "with the method and with the exact cache; answer: change of their log-probability.\n"
+      "with the method and with the exact cache; answer: change of their log-probability;\n"
+      "finer: chunks that were coded at a finer tier than asked for.\n"
       "Examples:\n"
       "  kvcodec eval --model m.gguf --text texts/ --methods exact,int8 --cache ~/.cache/eval\n"
       "  kvcodec eval --model m.gguf --text a.txt --lengths 1024 --dump exact/\n"

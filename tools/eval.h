@@ -25,6 +25,7 @@ struct EvalArgs {
   std::string cache;  // folder: keep prefixes and scores
   uint32_t chunk_tokens = 256;
   int threads = 0;
+  double noise_factor = EncodeOptions{}.noise_factor;
 };
 
 struct EvalRow {
@@ -32,9 +33,12 @@ struct EvalRow {
   uint32_t tokens = 0;          // of the prefix
   uint32_t scored = 0;          // tokens that were predicted
   std::optional<double> depth;  // of the needle; absent for a plain continuation
-  uint64_t bits = 0, values = 0;
+  EvalSize size;
+  uint64_t values = 0;  // elements of the prefix
   Divergence score;
-  double bits_per_value() const { return static_cast<double>(bits) / static_cast<double>(values); }
+  double bits_per_value() const {
+    return static_cast<double>(size.bits) / static_cast<double>(values);
+  }
 };
 
 struct EvalReport {
@@ -51,6 +55,7 @@ struct EvalSummary {
   std::string method;
   uint32_t tokens = 0;
   uint32_t texts = 0;
+  uint32_t objects = 0, finer = 0;  // chunks, and those at a finer tier than asked for
   double bits_per_value = 0;
   double kl = 0, kl_error = 0;  // mean over the texts, and its standard error (0 for one text)
   double top1 = 0;

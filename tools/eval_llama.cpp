@@ -76,6 +76,7 @@ class Evaluation {
     request_.weights = engine_.weights_digest();
     request_.chunk_tokens = args_.chunk_tokens;
     request_.threads = args_.threads;
+    request_.noise_factor = args_.noise_factor;
     exact_.reset();
     KVCODEC_TRY(LlamaKv whole, engine_.prepare_restore(one.tokens));
     copy_tokens(request_.source, whole.target(), one.tokens);
@@ -107,7 +108,7 @@ class Evaluation {
     row.depth = one.depth;
     const KvShape& shape = engine_.shape();
     row.values = uint64_t{one.tokens} * shape.token_bytes() / dtype_bytes(shape.dtype);
-    KVCODEC_TRY(row.bits, apply_method(method, request_, kv.target()));
+    KVCODEC_TRY(row.size, apply_method(method, request_, kv.target()));
     const auto targets = std::span(one.continuation).subspan(one.first_scored + 1);
     row.scored = static_cast<uint32_t>(targets.size());
 

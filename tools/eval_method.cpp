@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tensor_file.h"
@@ -74,7 +75,7 @@ Result<std::string> metadata_of(const std::string& path, const KvFile& kv,
   return found->second;
 }
 
-Result<uint64_t> read_external(const EvalMethod& method, const EvalRequest& request,
+Result<EvalSize> read_external(const EvalMethod& method, const EvalRequest& request,
                                const KvTarget& target) {
   const std::string path = case_path(method.path, request.case_name);
   KVCODEC_TRY(const KvFile kv, read_kv_file(path));
@@ -109,20 +110,23 @@ Result<uint64_t> read_external(const EvalMethod& method, const EvalRequest& requ
   }
   KVCODEC_CHECK(check_finite(path, kv));
   copy_tokens(kv.source(), target, kv.geometry.tokens);
-  return bits;
+  return EvalSize{.bits = bits};
 }
 
-Result<uint64_t> code_chunks(const EvalMethod& method, const EvalRequest& request,
+Result<EvalSize> code_chunks(const EvalMethod& method, const EvalRequest& request,
                              const KvTarget& target) {
   const auto tokens = static_cast<uint32_t>(request.tokens.size());
   EncodeOptions encode;
   encode.tier = method.tier;
-  encode.rope = request.rope;
+  encode.profile = method.profile.get();
+  if (!is_calibrated(method.tier)) encode.rope = request.rope;
+  encode.noise_factor = request.noise_factor;
   encode.threads = request.threads;
   encode.verify = false;  // what is decoded is what is scored
   DecodeOptions decode;
+  decode.profile = method.profile.get();
   decode.threads = request.threads;
-  uint64_t bits = 0;
+  EvalSize size;
   ChunkId id;
   for (uint32_t first = 0; first < tokens; first += request.chunk_tokens) {
     const uint32_t count = std::min(request.chunk_tokens, tokens - first);
@@ -130,35 +134,56 @@ Result<uint64_t> code_chunks(const EvalMethod& method, const EvalRequest& reques
     id.key = chunk_key(id.key, request.tokens.subspan(first, count));
     KVCODEC_TRY(const std::vector<std::byte> object,
                 encode_chunk(request.source, {first, count}, id, encode));
+    KVCODEC_TRY(const ChunkInfo info, read_chunk_info(object));
     KVCODEC_CHECK(decode_chunk(object, target, first, decode));
-    bits += 8 * object.size();
+    size.bits += 8 * object.size();
+    ++size.objects;
+    size.finer += info.tier != method.tier;
   }
-  return bits;
+  return size;
 }
 
 }  // namespace
 
-Result<EvalMethod> parse_eval_method(const std::string& text) {
+Result<EvalMethod> parse_eval_method(const std::string& text,
+                                     const std::shared_ptr<const Profile>& profile) {
   static constexpr std::string_view kExternal = "external:";
   EvalMethod method;
   method.name = text;
   if (text == "raw") return method;
+  const size_t equals = text.find('=');
+  const bool named = equals != std::string::npos && equals > 0 && equals + 1 < text.size();
+  const std::string path = named ? text.substr(equals + 1) : "";
   if (text.starts_with(kExternal)) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == kExternal.size() || equals + 1 == text.size()) {
+    if (!named || equals == kExternal.size()) {
       return error(ErrorCode::invalid_argument, "method '{}': expected external:NAME=FOLDER", text);
     }
     method.kind = EvalMethod::Kind::external;
     method.name = text.substr(kExternal.size(), equals - kExternal.size());
-    method.path = text.substr(equals + 1);
+    method.path = path;
     return method;
   }
   method.kind = EvalMethod::Kind::tier;
-  KVCODEC_TRY(method.tier, tier_from_name(text));
+  KVCODEC_TRY(method.tier, tier_from_name(text.substr(0, equals)));
+  if (!is_calibrated(method.tier)) {
+    if (equals == std::string::npos) return method;
+    return error(ErrorCode::invalid_argument, "method '{}': tier {} takes no profile", text,
+                 tier_name(method.tier));
+  }
+  method.profile = profile;
+  if (named) {
+    KVCODEC_TRY(Profile own, Profile::load(path));
+    method.profile = std::make_shared<const Profile>(std::move(own));
+    method.name =
+        fmt::format("{}:{}", tier_name(method.tier), std::filesystem::path(path).stem().string());
+  }
+  if (method.profile == nullptr) {
+    return error(ErrorCode::invalid_argument, "method '{}': needs a profile", text);
+  }
   return method;
 }
 
-Result<uint64_t> apply_method(const EvalMethod& method, const EvalRequest& request,
+Result<EvalSize> apply_method(const EvalMethod& method, const EvalRequest& request,
                               const KvTarget& target) {
   switch (method.kind) {
     case EvalMethod::Kind::tier: return code_chunks(method, request, target);
@@ -167,7 +192,7 @@ Result<uint64_t> apply_method(const EvalMethod& method, const EvalRequest& reque
   }
   const auto tokens = static_cast<uint32_t>(request.tokens.size());
   copy_tokens(request.source, target, tokens);
-  return 8 * uint64_t{request.source.geometry->shape.token_bytes()} * tokens;
+  return EvalSize{.bits = 8 * uint64_t{request.source.geometry->shape.token_bytes()} * tokens};
 }
 
 Status dump_case(const std::string& folder, const EvalRequest& request) {

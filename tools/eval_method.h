@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kvcodec/codec.h"
+#include "kvcodec/profile.h"
 
 namespace kvcodec::tools {
 
@@ -19,11 +22,15 @@ struct EvalMethod {
   std::string name;  // for people and JSON
   Kind kind = Kind::raw;
   Tier tier = Tier::exact;
-  std::string path;  // external: the folder
+  std::string path;                        // external: the folder
+  std::shared_ptr<const Profile> profile;  // calibrated tiers
 };
 
-// "raw", a tier's name, or "external:NAME=FOLDER".
-Result<EvalMethod> parse_eval_method(const std::string& text);
+// "raw", a tier's name, "TIER=PROFILE" for a calibrated tier of that profile (a file, by whose name
+// the method goes too), or "external:NAME=FOLDER". `profile` serves calibrated tiers that name
+// none.
+Result<EvalMethod> parse_eval_method(const std::string& text,
+                                     const std::shared_ptr<const Profile>& profile);
 
 // What a method keeps is asked for by the name of the case: "<text>-<tokens>" and the like.
 struct EvalRequest {
@@ -34,11 +41,18 @@ struct EvalRequest {
   Digest weights;
   uint32_t chunk_tokens = 256;
   int threads = 0;
+  double noise_factor = EncodeOptions{}.noise_factor;
+};
+
+struct EvalSize {
+  uint64_t bits = 0;     // whole objects, headers and all
+  uint32_t objects = 0;  // 0: not chunks of ours
+  uint32_t finer = 0;    // of them, coded at a finer tier than the method's
 };
 
 // Fills the first tokens of `target` with what the method restores of the request, and returns
-// the bits that it keeps: whole objects, headers and all. Requires equal shapes.
-Result<uint64_t> apply_method(const EvalMethod& method, const EvalRequest& request,
+// what it takes. Requires equal shapes.
+Result<EvalSize> apply_method(const EvalMethod& method, const EvalRequest& request,
                               const KvTarget& target);
 
 // The exact KV of a case as <folder>/<case>.safetensors, for other programs: "key" and "value" of

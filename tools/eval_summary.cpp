@@ -24,7 +24,9 @@ EvalSummary summarise_group(const std::vector<const EvalRow*>& rows) {
       continue;
     }
     ++out.texts;
-    bits += static_cast<double>(row->bits);
+    out.objects += row->size.objects;
+    out.finer += row->size.finer;
+    bits += static_cast<double>(row->size.bits);
     values += static_cast<double>(row->values);
     out.kl += score.kl;
     squares += score.kl * score.kl;
