@@ -9,6 +9,8 @@ cache=${KVCODEC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvcodec}
 venv=$cache/venv
 llama_version=0.3.36 # of llama-cpp-python, see pypi.txt
 model=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
+# The second model of bench/fidelity, of another family: scripts/second-model fetches it.
+second_model=$cache/models/Qwen2.5-Coder-0.5B-Instruct.Q4.gguf
 # Flags of the llama.cpp build; a part of its prefix's name, as are the compiler and the processor.
 llama_flags=(
   -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DGGML_CCACHE=OFF
@@ -49,6 +51,16 @@ run_logged() {
   tail -n "${KVCODEC_LOG_TAIL:-40}" "$log" >&2
   printf -- '--- exit status %d: %s\n' "$rc" "$*" >&2
   return "$rc"
+}
+
+# download NAME [pip option...]: leaves the pinned file of that package in $work/NAME. pip checks
+# its hash before it is there.
+download() {
+  local name=$1
+  shift
+  grep "^$name==" "$root/scripts/pypi.txt" >"$work/$name.txt"
+  run_logged "$cache/logs/download-$name.log" "$venv/bin/pip" --disable-pip-version-check download \
+    --no-deps --require-hashes "$@" --dest "$work/$name" --requirement "$work/$name.txt"
 }
 
 # Configures a preset for a machine prepared by install-deps: configure_preset NAME [cmake option...]
