@@ -3,7 +3,9 @@
 """Runs a benchmark of build/release and keeps its figures as bench/results/NAME.json, with the
 hardware, the date and the command; then run scripts/update_docs.py.
 
-Usage: bench/run.py hevc|codec...        (the demo writes its own: scripts/demo --json FILE)
+Usage: bench/run.py hevc|codec...
+
+The demo and bench/fidelity write their own: scripts/demo --json FILE, bench/fidelity/run.py --help.
 """
 
 import datetime

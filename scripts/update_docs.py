@@ -106,6 +106,45 @@ def codec():
     return f"{table(heading, rows)}\n\nMB/s of uncompressed KV. {source(result)}"
 
 
+def fidelity():
+    parts = []
+    result = load("fidelity")
+    for run in result["models"]:
+        rows = []
+        for m in run["methods"]:
+            rows.append([
+                m["method"],
+                f"{m['bits_per_value']:.3f}",
+                f"{16 / m['bits_per_value']:.1f}x",
+                "0" if m["kl"] == 0 else f"{m['kl']:.5f}",
+                f"{m['kl_error']:.5f}",
+                f"{m['top1']:.4f}",
+                f"{100 * m['perplexity_change']:+.2f} %",
+                f"{m['found']} of {m['exact_found']}" if m["needles"] else "-",
+            ])
+        heading = ["method", "bits/value", "smaller", "KL", "+-", "top-1", "perplexity", "needles"]
+        compared = [[
+            c["method"],
+            f"{c['kl']:.4f}",
+            f"{c['bits_per_value']:.3f}",
+            f"{c['ours_at_that_kl']:.3f}" if c["ours_at_that_kl"] else "-",
+            f"{c['times_smaller']:.2f}x" if c["times_smaller"] else "-",
+            *(kind_ratio(run, kind, c["method"]) for kind in sorted(run["comparison_by_kind"])),
+        ] for c in run["comparison"]]
+        crossed = ["at the KL of", "KL", "its bits", "our bits", "times smaller", *sorted(run["comparison_by_kind"])]
+        parts.append(f"**{run['model']}**, {run['texts']} texts, prefix {run['lengths']}, continuation "
+                     f"{run['continuation']} tokens\n\n{table(heading, rows)}\n\n{table(crossed, compared)}")
+    return "\n\n".join(parts) + f"\n\n{source(result)}"
+
+
+def kind_ratio(run, kind, method):
+    """How many times smaller on texts of one kind; compared for CacheGen's defaults only."""
+    for c in run["comparison_by_kind"][kind]:
+        if c["method"] == method and c["times_smaller"]:
+            return f"{c['times_smaller']:.2f}x"
+    return "-"
+
+
 def main():
     check = "--check" in sys.argv[1:]
     stale = []
