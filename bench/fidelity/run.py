@@ -18,6 +18,7 @@ import concurrent.futures
 import datetime
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -49,6 +50,7 @@ def arguments():
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for what is kept")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/fidelity.json")
+    parser.add_argument("--quick", action="store_true", help="one setting of every method, its default")
     parser.add_argument("--jobs", type=int, default=1, help="competitors at work at once")
     args = parser.parse_args()
     if args.profile and len(args.profile) != len(args.model):
@@ -83,7 +85,8 @@ class Model:
         if not self.weights.exists():
             partial = self.weights.with_suffix(".partial")
             with open(self.work / "dequantise.log", "w") as log:
-                subprocess.run([args.build / "bench/dequantise_gguf", gguf, partial], check=True, stdout=log, stderr=log)
+                subprocess.run([args.build / "bench/dequantise_gguf", gguf, partial], check=True, stdout=log,
+                               stderr=log)
             partial.rename(self.weights)
         self.ours = ["exact", "int8"]
         self.curve = []
@@ -193,7 +196,7 @@ def run_model(args, gguf, profile):
         # The curve's coarser steps are off the profile's expectation by intent.
         report = model.eval([text], *ours, "--noise-factor", "0")
         name = report["model"]
-        found = report["rows"] + external.run(text, methods.names(), [])
+        found = report["rows"] + external.run(text, methods.names(headline=args.quick), [])
         if args.needles and kind_of(text.stem) not in with_needle:
             with_needle.add(kind_of(text.stem))
             planted = ["--needles", args.needles]
@@ -219,7 +222,8 @@ def summarise(model, methods, name, rows, texts):
         members = [n for n in methods.names() if n.rsplit("-", 1)[0] == family]
         notes = [(n, "default" if n in methods.names(headline=True) and family != "kivi" else "") for n in members]
         families.append({"name": family, "label": label, "points": family_points(points, notes)})
-    baselines = ["cachegen-1", "cachegen-paper-1", *[n for n in methods.names() if n not in ("cachegen-1", "cachegen-paper-1")]]
+    defaults = ["cachegen-1", "cachegen-paper-1"]
+    baselines = defaults + [n for n in methods.names() if n in points and n not in defaults]
     return {
         "model": name,
         "file": model.gguf.name,
@@ -230,7 +234,7 @@ def summarise(model, methods, name, rows, texts):
         "methods": method_table(rows),
         "families": families,
         "comparison": curve.compare(rows, ours, baselines),
-        "comparison_by_kind": {k: curve.compare(rows, ours, baselines[:2], {k}) for k in kinds},
+        "comparison_by_kind": {k: curve.compare(rows, ours, defaults, {k}) for k in kinds},
         "by_kind": {k: method_table([r for r in rows if r["kind"] == k]) for k in kinds},
         "rows": rows,
     }
@@ -242,7 +246,6 @@ def family_points(points, names):
 
 
 def method_table(rows):
-    import math
     out = []
     for method in dict.fromkeys(r["method"] for r in rows):
         plain = [r for r in rows if r["method"] == method and "depth" not in r]
@@ -268,6 +271,17 @@ def method_table(rows):
             "exact_found": sum(r["exact_found"] for r in planted),
         })
     return out
+
+
+def command_of(args):
+    """The command with the names of files, not where they are on this machine."""
+    words = ["bench/fidelity/run.py"]
+    for model, profile in zip(args.model, args.profile):
+        words += ["--model", model.name, "--profile", profile.name if profile else "none"]
+    words += ["--texts", args.texts.name, "--calibration", args.calibration.name if args.calibration else "none",
+              "--calibration-texts", args.calibration_texts, "--texts-a-kind", args.texts_a_kind,
+              "--lengths", args.lengths, "--continuation", args.continuation, "--needles", args.needles]
+    return shlex.join(map(str, words + (["--quick"] if args.quick else [])))
 
 
 def processor():
@@ -299,8 +313,7 @@ def main():
     result = {
         "name": "fidelity",
         "date": datetime.date.today().isoformat(),
-        "command": f"bench/fidelity/run.py --lengths {args.lengths} --continuation {args.continuation} "
-                   f"--texts-a-kind {args.texts_a_kind} ...",
+        "command": command_of(args),
         "hardware": {"processor": processor(), "cores": os.cpu_count()},
         "models": runs,
     }

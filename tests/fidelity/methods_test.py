@@ -184,7 +184,8 @@ class Methods(unittest.TestCase):
             key, value, size = kivi.encode(bits, cache)
             self.assertLess(error(key, cache.key), limit)
             self.assertTrue(np.array_equal(key[:, kept:], cache.key[:, kept:].astype(np.float32)))
-            self.assertTrue(np.array_equal(value[:, -kivi.RESIDUAL :], cache.value[:, -kivi.RESIDUAL :].astype(np.float32)))
+            recent = cache.value[:, -kivi.RESIDUAL :].astype(np.float32)
+            self.assertTrue(np.array_equal(value[:, -kivi.RESIDUAL :], recent))
             channels = LAYERS * HEADS * DIM
             old = TOKENS - kivi.RESIDUAL
             # Codes, and two 16-bit numbers for every 32 of them.
