@@ -190,18 +190,18 @@ def run_model(args, gguf, profile):
     with_needle = set()
     for text in texts:
         print(f"{gguf.stem}: {text.stem}", flush=True)
-        ours = ["--methods", ",".join(["raw", *model.ours, *model.curve])]
-        if profile:
-            ours += ["--profile", profile]
-        # The curve's coarser steps are off the profile's expectation by intent.
-        report = model.eval([text], *ours, "--noise-factor", "0")
+        ours = ["--methods", ",".join(["raw", *model.ours])] + (["--profile", profile] if profile else [])
+        report = model.eval([text], *ours)
         name = report["model"]
-        found = report["rows"] + external.run(text, methods.names(headline=args.quick), [])
+        found = report["rows"]
+        if model.curve:
+            # Coarser steps are noisier than the profile expects, by intent: no finer tier for them.
+            found += model.eval([text], "--methods", ",".join(model.curve), "--noise-factor", "0")["rows"]
+        found += external.run(text, methods.names(headline=args.quick), [])
         if args.needles and kind_of(text.stem) not in with_needle:
             with_needle.add(kind_of(text.stem))
             planted = ["--needles", args.needles]
-            short = ["--methods", ",".join(["raw", *model.ours])] + (["--profile", profile] if profile else [])
-            both = model.eval([text], *short, *planted)["rows"]
+            both = model.eval([text], *ours, *planted)["rows"]
             both += external.run(text, methods.names(headline=True), planted)
             found += [row for row in both if "depth" in row]
         for row in found:
