@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 70, 235, 42, 56
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 880, 520, 70, 255, 42, 56
 COLOURS = ["#0b6e4f", "#c1121f", "#e07a5f", "#7b5ea7", "#1d6fb8", "#6c9bd2", "#555555"]
 
 
