@@ -234,9 +234,8 @@ void measure(const Plane& plane, size_t count, const Options& options, std::vect
     entries.push_back({variant.name, 1, [&coded, &variant] { return coded.run(variant); }});
   for (const int threads : {1, 2}) {
     const clockid_t clock = threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
-    entries.push_back({"library", threads, [&coded, threads, clock] {
-                         return coded.run(*software, threads, clock);
-                       }});
+    entries.push_back({"library", threads,
+                       [&coded, threads, clock] { return coded.run(*software, threads, clock); }});
   }
   for (int i = 0; i < options.repeat; ++i) {
     for (Entry& entry : entries) {
