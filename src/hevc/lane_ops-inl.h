@@ -11,9 +11,9 @@
 
 #include "hevc/lane_tables.h"
 
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
-namespace kvcodec::hevc::HWY_NAMESPACE {
+namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<uint32_t>;
@@ -121,7 +121,7 @@ HWY_INLINE V64 floor_to_integer(hn::Vec<hn::RebindToFloat<D64>> v) {
   return hn::And(hn::BitCast(kD64, sum), hn::Set(kD64, (uint64_t{1} << 52) - 1));
 }
 
-}  // namespace kvcodec::hevc::HWY_NAMESPACE
+}  // namespace kvcodec::hevc::decoding::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET
 
