@@ -31,7 +31,7 @@ constexpr const char* kUsage =
     "Without --planes: the real planes of tests/unit/hevc/data, and codes of theirs divided by "
     "12,\n"
     "32 and 64, as pictures of 160x1920 with the rows in another order in each.\n";
-constexpr size_t kCounts[] = {1, 6, 16, 48};
+constexpr size_t kCounts[] = {1, 6, 16, 48, 64};
 
 struct Plane {
   std::string name;
@@ -81,7 +81,7 @@ std::optional<Plane> read_plane(const std::string& argument) {
   return plane;
 }
 
-// 48 pictures of ten times a fixture's rows, rotated by another number in each; codes divided by
+// 64 pictures of ten times a fixture's rows, rotated by another number in each; codes divided by
 // `step` are those of a coarser quantiser.
 Plane fixture_plane(const std::string& name, int step) {
   constexpr uint32_t kWidth = 160, kRows = 192, kTimes = 10;
@@ -89,7 +89,7 @@ Plane fixture_plane(const std::string& name, int step) {
       read_file(std::string(KVCODEC_HEVC_DATA) + "/" + name + "_160x192.raw");
   Plane plane{step == 1 ? name : fmt::format("{} / {}", name, step), kWidth, kRows * kTimes, {}};
   if (once.size() != size_t{kWidth} * kRows) return plane;
-  for (uint32_t i = 0; i < 48; ++i) {
+  for (uint32_t i = 0; i < 64; ++i) {
     std::vector<uint8_t> picture;
     for (uint32_t row = 0; row < kRows * kTimes; ++row) {
       const auto from = once.begin() + (row + 7 * i) % kRows * kWidth;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Targets of vectors that are no types to be members, and one that our baseline makes needless.
+// NOLINTBEGIN(readability-identifier-naming)
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hevc/decoder_lanes.cpp"
+// NOLINTEND(readability-identifier-naming)
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -18,9 +20,9 @@
 // has lanes of 32 bits. Every lane is at a sub-block of its own that is coded: so none idles
 // because another's is not, and a lane whose picture ends takes the next one. Sub-blocks are
 // decoded together, what lies between them lane by lane.
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
-namespace kvcodec::hevc::HWY_NAMESPACE {
+namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 class LaneDecoder : LaneResidual {
  public:
@@ -157,7 +159,7 @@ void decode_lanes(JobSource& source) {
   decoder != nullptr ? decoder->decode(source) : kScalarDecoder.decode(source);
 }
 
-}  // namespace kvcodec::hevc::HWY_NAMESPACE
+}  // namespace kvcodec::hevc::decoding::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET
 
@@ -169,17 +171,17 @@ std::span<const DecoderOps> lane_decoders() {
     std::vector<DecoderOps> all;
     [[maybe_unused]] const int64_t targets = hwy::SupportedTargets();
 #if HWY_TARGETS & HWY_NEON
-    if (targets & HWY_NEON) all.push_back({"neon", 4, N_NEON::decode_lanes});
+    if (targets & HWY_NEON) all.push_back({"neon", 4, decoding::N_NEON::decode_lanes});
 #endif
 #if HWY_TARGETS & HWY_SSE4
-    if (targets & HWY_SSE4) all.push_back({"sse4", 4, N_SSE4::decode_lanes});
+    if (targets & HWY_SSE4) all.push_back({"sse4", 4, decoding::N_SSE4::decode_lanes});
 #endif
 #if HWY_TARGETS & HWY_AVX2
-    if (targets & HWY_AVX2) all.push_back({"avx2", 8, N_AVX2::decode_lanes});
+    if (targets & HWY_AVX2) all.push_back({"avx2", 8, decoding::N_AVX2::decode_lanes});
 #endif
 #if HWY_TARGETS & HWY_AVX3
     if ((targets & HWY_AVX3) && __builtin_cpu_supports("avx512cd"))
-      all.push_back({"avx512", 16, N_AVX3::decode_lanes});
+      all.push_back({"avx512", 16, decoding::N_AVX3::decode_lanes});
 #endif
     return all;
   }();

@@ -11,9 +11,9 @@
 
 #include "hevc/lane_tables.h"
 
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
-namespace kvcodec::hevc::HWY_NAMESPACE {
+namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<uint32_t>;
@@ -27,7 +27,7 @@ inline constexpr int kLanes = HWY_LANES(uint32_t);
 
 HWY_INLINE V set(uint32_t value) { return hn::Set(kD, value); }
 HWY_INLINE V load(const uint32_t* from) { return hn::Load(kD, from); }
-HWY_INLINE bool any_of(M mask) { return !hn::AllFalse(kD, mask); }
+HWY_INLINE bool any(M mask) { return !hn::AllFalse(kD, mask); }
 HWY_INLINE V select(M mask, V yes, V no) { return hn::IfThenElse(mask, yes, no); }
 
 // Leading zeros of values that are not 0.
@@ -121,7 +121,7 @@ HWY_INLINE V64 floor_to_integer(hn::Vec<hn::RebindToFloat<D64>> v) {
   return hn::And(hn::BitCast(kD64, sum), hn::Set(kD64, (uint64_t{1} << 52) - 1));
 }
 
-}  // namespace kvcodec::hevc::HWY_NAMESPACE
+}  // namespace kvcodec::hevc::decoding::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET
 

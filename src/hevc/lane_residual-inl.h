@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hevc/lane_cabac_reader-inl.h"
+#include "hevc/lane_reader-inl.h"
 #include "hevc/lane_tables.h"
 #include "hevc/slice_walk.h"
 
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
-namespace kvcodec::hevc::HWY_NAMESPACE {
+namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 HWY_INLINE M mask_of(V all_ones) { return hn::MaskFromVec(all_ones); }
 HWY_INLINE V vec_of(M mask) { return hn::VecFromMask(kD, mask); }
@@ -39,7 +39,7 @@ class LaneResidual {
   // Writes what decode_sub_blocks() gave a lane that has coefficients.
   void write_block(int lane, uint8_t* target, size_t stride) const;
 
-  // As in LaneCabac.
+  // As in LaneReader.
   alignas(64) uint32_t value_[kLanes], range_[kLanes], waiting_[kLanes], next_[kLanes];
   alignas(64) uint32_t contexts_[kContextCount][kLanes];
   alignas(64) uint32_t statistic_[kLanes];        // StatCoeff[3]
@@ -47,9 +47,9 @@ class LaneResidual {
   alignas(64) uint32_t mask_[kLanes], bad_[kLanes], coded_[kLanes], second_[kLanes];
 
  private:
-  V significance(LaneCabac& cabac);
-  void levels(LaneCabac& cabac, V mask);
-  void signs_and_remaining(LaneCabac& cabac, V count, V greater1, V rest, V lowest);
+  V significance(LaneReader& cabac);
+  void levels(LaneReader& cabac, V mask);
+  void signs_and_remaining(LaneReader& cabac, V count, V greater1, V rest, V lowest);
 
   // Of the sub-block: position of the block's last level, or 16; contexts of significance
   // (LaneTables); whether it is another than the block's first, and whether the lane has a picture.
@@ -85,13 +85,13 @@ inline void LaneResidual::ready(int lane, const SliceWalk& walk) {
   pattern_[lane] = kLaneTables.patterns[other ? 1 : 0][walk.neighbours()];
 }
 
-inline V LaneResidual::significance(LaneCabac& cabac) {
+inline V LaneResidual::significance(LaneReader& cabac) {
   const V start = load(start_), pattern = load(pattern_), other = load(other_);
   const M in_first = hn::Not(mask_of(other));
   const auto row = [&](int i) HWY_ATTR { return contexts_[kSignificant + i]; };
   V mask = hn::Zero(kD);
   const V whole = set(16);
-  if (hn::AllTrue(kD, hn::Eq(pattern, set(0xaaaaaaaa))) && !any_of(in_first) &&
+  if (hn::AllTrue(kD, hn::Eq(pattern, set(0xaaaaaaaa))) && !any(in_first) &&
       hn::AllTrue(kD, hn::Eq(start, whole))) {
     // All in the middle of dense blocks: one context.
     V state = load(row(5));
@@ -151,7 +151,7 @@ inline V LaneResidual::significance(LaneCabac& cabac) {
   return hn::Or(mask, load(mask_));
 }
 
-inline void LaneResidual::signs_and_remaining(LaneCabac& cabac, V count, V greater1, V rest,
+inline void LaneResidual::signs_and_remaining(LaneReader& cabac, V count, V greater1, V rest,
                                               V lowest) {
   const V zero = hn::Zero(kD), one = set(1);
   V offset = hn::ShiftRight<23>(cabac.value), position = hn::Sub(cabac.next, cabac.waiting);
@@ -170,15 +170,15 @@ inline void LaneResidual::signs_and_remaining(LaneCabac& cabac, V count, V great
   int i = 0;
   for (; i < 16; ++i) {
     const M there = hn::Gt(count, set(static_cast<uint32_t>(i)));
-    if (!any_of(there)) break;
+    if (!any(there)) break;
     V level = one;
     M needs = there;
     if (i < 8) {
       level = hn::Add(level, hn::And(hn::ShiftRightSame(greater1, i), one));
       needs = hn::TestBit(rest, set(1u << i));
     }
-    if (any_of(needs)) {
-      if (any_of(hn::And(needs, hn::Lt(bypass.left, set(kMaxRemainingBits))))) {
+    if (any(needs)) {
+      if (any(hn::And(needs, hn::Lt(bypass.left, set(kMaxRemainingBits))))) {
         bypass.end(cabac, offset, position);
         bypass.peek(cabac, offset, position);
       }
@@ -199,7 +199,7 @@ inline void LaneResidual::signs_and_remaining(LaneCabac& cabac, V count, V great
       bypass.take(hn::And(hn::Min(bits, set(kMaxRemainingBits)), needed));
       level = hn::Add(level, hn::And(value, needed));
       const M update = hn::And(needs, pending);
-      if (any_of(update)) {
+      if (any(update)) {
         const V start = hn::ShiftRight<2>(statistic);
         const M up = hn::And(update, hn::Gt(value, hn::Sub(hn::Shl(set(3), start), one)));
         const M down = hn::And(hn::And(update, hn::Lt(hn::Add(value, value), hn::Shl(one, start))),
@@ -231,12 +231,12 @@ inline void LaneResidual::signs_and_remaining(LaneCabac& cabac, V count, V great
   cabac.next = position;
 }
 
-inline void LaneResidual::levels(LaneCabac& cabac, V mask) {
+inline void LaneResidual::levels(LaneReader& cabac, V mask) {
   const V count = hn::PopulationCount(mask), seen = load(seen_);
   const M set1 = mask_of(seen), in_first = hn::Not(mask_of(load(other_)));
   const V one = set(1);
   V states[4];
-  const bool any_first = any_of(in_first);
+  const bool any_first = any(in_first);
   const auto row = [&](int s, int k) HWY_ATTR { return contexts_[kGreater1 + 4 * s + k]; };
   for (int k = 0; k < 4; ++k) {
     states[k] = select(set1, load(row(3, k)), load(row(2, k)));
@@ -246,7 +246,7 @@ inline void LaneResidual::levels(LaneCabac& cabac, V mask) {
   V greater1 = hn::Zero(kD);
   for (int i = 0; i < 8; ++i) {
     const M active = hn::Gt(count, set(static_cast<uint32_t>(i)));
-    if (!any_of(active)) break;
+    if (!any(active)) break;
     const int k = i < 2 ? i + 1 : 3;
     const M greater = hn::Ne(greater1, hn::Zero(kD));
     V state = select(greater, states[0], states[k]);
@@ -268,7 +268,7 @@ inline void LaneResidual::levels(LaneCabac& cabac, V mask) {
   hn::Store(select(hn::Gt(count, hn::Zero(kD)), vec_of(greater), seen), kD, seen_);
   V rest = greater1;
   const V lowest = hn::And(greater1, hn::Sub(hn::Zero(kD), greater1));
-  if (any_of(greater)) {
+  if (any(greater)) {
     const auto row2 = [&](int s) HWY_ATTR { return contexts_[kGreater2 + s]; };
     V state = select(set1, load(row2(3)), load(row2(2)));
     state = select(in_first, select(set1, load(row2(1)), load(row2(0))), state);
@@ -286,7 +286,7 @@ inline void LaneResidual::levels(LaneCabac& cabac, V mask) {
 }
 
 inline void LaneResidual::decode_sub_blocks(const uint8_t* bytes) {
-  LaneCabac cabac{load(value_), load(range_), load(waiting_), load(next_), bytes};
+  LaneReader cabac{load(value_), load(range_), load(waiting_), load(next_), bytes};
   cabac.refill();
   V mask = significance(cabac);
   // Idle lanes have none.
@@ -300,7 +300,7 @@ inline void LaneResidual::decode_sub_blocks(const uint8_t* bytes) {
 }
 
 inline void LaneResidual::coded_flags(const uint8_t* bytes) {
-  LaneCabac cabac{load(value_), load(range_), load(waiting_), load(next_), bytes};
+  LaneReader cabac{load(value_), load(range_), load(waiting_), load(next_), bytes};
   cabac.need(1);
   const M active = mask_of(load(coded_)), second = mask_of(load(second_));
   const V row0 = load(contexts_[kCodedSubBlock]), row1 = load(contexts_[kCodedSubBlock + 1]);
@@ -329,7 +329,7 @@ inline void LaneResidual::write_block(int lane, uint8_t* target, size_t stride) 
   for (int y = 0; y < 4; ++y) std::memcpy(target + y * stride, block + 4 * y, 4);
 }
 
-}  // namespace kvcodec::hevc::HWY_NAMESPACE
+}  // namespace kvcodec::hevc::decoding::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET
 

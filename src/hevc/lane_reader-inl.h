@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Once a target, as lane_ops-inl.h.
-#if defined(KVCODEC_LANE_CABAC_READER_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVCODEC_LANE_CABAC_READER_INL_H_
-#undef KVCODEC_LANE_CABAC_READER_INL_H_
+#if defined(KVCODEC_LANE_READER_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCODEC_LANE_READER_INL_H_
+#undef KVCODEC_LANE_READER_INL_H_
 #else
-#define KVCODEC_LANE_CABAC_READER_INL_H_
+#define KVCODEC_LANE_READER_INL_H_
 #endif
 
 #include <cstdint>
 
 #include "hevc/lane_ops-inl.h"
 
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
-namespace kvcodec::hevc::HWY_NAMESPACE {
+namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 // 9.3.4.3 of all lanes. As in CabacReader, ivlOffset is the upper 9 bits of value, and range is
 // scaled to it.
-struct LaneCabac {
+struct LaneReader {
   V value, range;
   V waiting;  // bits below the offset
   V next;     // position of the first bit not in value
@@ -34,7 +34,7 @@ struct LaneCabac {
   }
   // Before `bins` context bins.
   HWY_INLINE void need(uint32_t bins) {
-    if (any_of(hn::Lt(waiting, set(kMaxShift * bins)))) refill();
+    if (any(hn::Lt(waiting, set(kMaxShift * bins)))) refill();
   }
 
   // One bin of every lane where `active` is all ones, else nothing happens; `state` becomes the
@@ -67,7 +67,7 @@ struct LaneBypass {
   V left;  // bins left
   V64 offset0, offset1, string0, string1;
 
-  HWY_INLINE void peek(const LaneCabac& cabac, V offset, V position) {
+  HWY_INLINE void peek(const LaneReader& cabac, V offset, V position) {
     const V at = hn::ShiftRight<3>(position), shift = hn::And(position, set(7));
     const V first = gather_bits(cabac.bytes, at),
             second = gather_bits(cabac.bytes, hn::Add(at, set(4)));
@@ -95,7 +95,7 @@ struct LaneBypass {
   }
 
   // Offset and position after what was taken.
-  HWY_INLINE void end(const LaneCabac& cabac, V& offset, V& position) const {
+  HWY_INLINE void end(const LaneReader& cabac, V& offset, V& position) const {
     const V64 left0 = widen_low(left), left1 = widen_high(left);
     const V longer = narrow(hn::Shr(offset0, left0), hn::Shr(offset1, left1));
     const V taken = narrow(hn::Shr(string0, left0), hn::Shr(string1, left1));
@@ -104,7 +104,7 @@ struct LaneBypass {
   }
 };
 
-}  // namespace kvcodec::hevc::HWY_NAMESPACE
+}  // namespace kvcodec::hevc::decoding::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET
 
