@@ -42,11 +42,11 @@ Status CudaDriver::load() {
     return make_error(ErrorCode::unsupported,
                       "no NVIDIA driver (libcuda.so.1 or a symbol of it is missing)");
   }
-  if (!find(cuda_->lib, "cuMemHostAlloc", extras_.cuMemHostAlloc) ||
-      !find(cuda_->lib, "cuMemFreeHost", extras_.cuMemFreeHost) ||
-      !find(cuda_->lib, "cuMemGetInfo_v2", extras_.cuMemGetInfo) ||
-      !find(cuda_->lib, "cuStreamCreateWithPriority", extras_.cuStreamCreateWithPriority) ||
-      !find(cuda_->lib, "cuCtxGetStreamPriorityRange", extras_.cuCtxGetStreamPriorityRange)) {
+  if (!find(cuda_->lib, "cuMemHostAlloc", extras_.mem_host_alloc) ||
+      !find(cuda_->lib, "cuMemFreeHost", extras_.mem_free_host) ||
+      !find(cuda_->lib, "cuMemGetInfo_v2", extras_.mem_get_info) ||
+      !find(cuda_->lib, "cuStreamCreateWithPriority", extras_.stream_create_with_priority) ||
+      !find(cuda_->lib, "cuCtxGetStreamPriorityRange", extras_.ctx_get_stream_priority_range)) {
     return make_error(ErrorCode::unsupported, "the NVIDIA driver is too old");
   }
   return ok_status();
@@ -72,10 +72,10 @@ Status CudaDriver::select(int device) {
 
 Result<CUstream> CudaDriver::new_low_priority_stream() const {
   int least = 0, greatest = 0;
-  KVCODEC_CHECK(
-      check(extras_.cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange"));
+  KVCODEC_CHECK(check(extras_.ctx_get_stream_priority_range(&least, &greatest),
+                      "cuCtxGetStreamPriorityRange"));
   CUstream stream = nullptr;
-  KVCODEC_CHECK(check(extras_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, least),
+  KVCODEC_CHECK(check(extras_.stream_create_with_priority(&stream, CU_STREAM_NON_BLOCKING, least),
                       "cuStreamCreateWithPriority"));
   return stream;
 }
@@ -84,7 +84,7 @@ Result<PinnedBuffer> PinnedBuffer::allocate(const CudaDriver& driver, size_t byt
   const CudaScope scope(driver);
   PinnedBuffer buffer;
   KVCODEC_CHECK(
-      driver.check(driver.extras().cuMemHostAlloc(&buffer.bytes_, bytes, 0), "cuMemHostAlloc"));
+      driver.check(driver.extras().mem_host_alloc(&buffer.bytes_, bytes, 0), "cuMemHostAlloc"));
   buffer.driver_ = &driver;
   buffer.size_ = bytes;
   return buffer;
@@ -93,7 +93,7 @@ Result<PinnedBuffer> PinnedBuffer::allocate(const CudaDriver& driver, size_t byt
 PinnedBuffer::~PinnedBuffer() {
   if (bytes_ == nullptr) return;
   const CudaScope scope(*driver_);
-  driver_->extras().cuMemFreeHost(bytes_);
+  driver_->extras().mem_free_host(bytes_);
 }
 
 Result<DeviceBuffer> DeviceBuffer::allocate(const CudaDriver& driver, size_t bytes) {

@@ -19,11 +19,11 @@ namespace kvcodec {
 
 // The entry points that dynlink_loader.h lacks.
 struct CudaExtras {
-  CUresult(CUDAAPI* cuMemHostAlloc)(void** pointer, size_t bytes, unsigned flags);
-  CUresult(CUDAAPI* cuMemFreeHost)(void* pointer);
-  CUresult(CUDAAPI* cuMemGetInfo)(size_t* free, size_t* total);
-  CUresult(CUDAAPI* cuStreamCreateWithPriority)(CUstream* stream, unsigned flags, int priority);
-  CUresult(CUDAAPI* cuCtxGetStreamPriorityRange)(int* least, int* greatest);
+  CUresult(CUDAAPI* mem_host_alloc)(void** pointer, size_t bytes, unsigned flags);
+  CUresult(CUDAAPI* mem_free_host)(void* pointer);
+  CUresult(CUDAAPI* mem_get_info)(size_t* free, size_t* total);
+  CUresult(CUDAAPI* stream_create_with_priority)(CUstream* stream, unsigned flags, int priority);
+  CUresult(CUDAAPI* ctx_get_stream_priority_range)(int* least, int* greatest);
 };
 
 // NVIDIA's driver, loaded when first asked for, and one GPU's primary context (the one that CUDA's

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): LAPACK's
 extern "C" void ssyevd_(const char* jobz, const char* uplo, const blasint* n, float* a,
                         const blasint* lda, float* w, float* work, const blasint* lwork,
                         blasint* iwork, const blasint* liwork, blasint* info);

@@ -55,6 +55,7 @@ struct Escape {
 };
 
 // Version 2: consecutive layers of a kind that share a basis.
+// NOLINTNEXTLINE(readability-identifier-naming): of a loop that clang makes to copy arrays
 struct BasisGroup {
   KvKind kind = KvKind::key;
   uint32_t first_layer = 0, layers = 0;

@@ -206,7 +206,7 @@ class Worker {
   }
 
   // After a device error: a fresh session; what had not been used yet is decoded once more.
-  void recover(Error error) {
+  void recover(const Error& error) {
     session_.emplace(driver_, max_bytes_, largest_);
     for (auto picture = decoding_.rbegin(); picture != decoding_.rend(); ++picture) {
       if (picture->queued.retried) {

@@ -112,7 +112,7 @@ Status NvdecSession::create(uint32_t width, uint32_t height) {
   info.OutputFormat = cudaVideoSurfaceFormat_NV12;
   info.DeinterlaceMode = cudaVideoDeinterlaceMode_Weave;
   info.ulCreationFlags = cudaVideoCreate_PreferCUVID;
-  info.ulNumDecodeSurfaces = static_cast<tcu_ulong>(depth_ + 1);
+  info.ulNumDecodeSurfaces = static_cast<tcu_ulong>(depth_) + 1;
   info.ulNumOutputSurfaces = kOutputSurfaces;
   // Mapped surfaces stay as large as they are created: a driver that is reconfigured to a larger
   // size (within the maxima) maps rows that are too short, without an error.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "restore/chunk_image.h"
 
-#define XXH_INLINE_ALL  // for the secret that XXH3 begins with
+// For the secret that XXH3 begins with.
+#define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming)
 #include <xxhash.h>
 
 #include <algorithm>

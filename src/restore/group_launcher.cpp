@@ -7,6 +7,8 @@
 namespace kvcodec::restore {
 namespace {
 
+// Device addresses are integers to the host.
+// NOLINTBEGIN(performance-no-int-to-ptr)
 template <typename T>
 T* at(const ChunkLaunch& chunk, uint64_t offset) {
   return reinterpret_cast<T*>(chunk.memory + offset);
@@ -101,6 +103,7 @@ Status launch_basis(const CudaKernels& kernels, const ChunkLaunch& chunk, const 
   product.tokens = a.tokens;
   return kernels.run(product, stream);
 }
+// NOLINTEND(performance-no-int-to-ptr)
 
 Status launch_finish(const CudaKernels& kernels, const ChunkLaunch& chunk, const GroupImage& group,
                      CUstream stream) {

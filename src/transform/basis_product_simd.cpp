@@ -7,6 +7,7 @@
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
+// NOLINTNEXTLINE(readability-identifier-naming)
 #define HWY_TARGET_INCLUDE "transform/basis_product_simd.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -26,7 +27,7 @@ constexpr size_t kRows = 12;
 constexpr size_t kDepth = 128;
 
 // The a of one tile as [depth][kRows], so that it is read in order.
-void PackTile(const Product& p, size_t row, size_t rows, size_t first, size_t depth, float* tile) {
+void pack_tile(const Product& p, size_t row, size_t rows, size_t first, size_t depth, float* tile) {
   for (size_t k = 0; k < depth; ++k) {
     const size_t at = p.index == nullptr ? first + k : p.index[first + k];
     const float* a = p.a + row * p.a_row + at * p.a_depth;
@@ -36,9 +37,9 @@ void PackTile(const Product& p, size_t row, size_t rows, size_t first, size_t de
 }
 
 template <size_t rows>
-void MultiplyTile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t depth,
-                  size_t b_row, const float* start, bool first, float* HWY_RESTRICT out,
-                  size_t out_row) {
+void multiply_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t depth,
+                   size_t b_row, const float* start, bool first, float* HWY_RESTRICT out,
+                   size_t out_row) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
   hn::Vec<decltype(d)> left[rows], right[rows];
@@ -65,13 +66,13 @@ void MultiplyTile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size
   }
 }
 
-using TileFunction = decltype(&MultiplyTile<1>);
+using TileFunction = decltype(&multiply_tile<1>);
 template <size_t... n>
 constexpr std::array<TileFunction, sizeof...(n)> tile_functions(std::index_sequence<n...>) {
-  return {&MultiplyTile<n + 1>...};
+  return {&multiply_tile<n + 1>...};
 }
 
-void Multiply(const Product& p) {
+void multiply_dense(const Product& p) {
   static constexpr auto kTiles = tile_functions(std::make_index_sequence<kRows>());
   const hn::ScalableTag<float> d;
   const size_t width = 2 * hn::Lanes(d);
@@ -81,7 +82,7 @@ void Multiply(const Product& p) {
     const size_t depth = std::min(kDepth, p.depth - k);
     for (size_t row = 0; row < p.rows; row += kRows) {
       const size_t rows = std::min(kRows, p.rows - row);
-      PackTile(p, row, rows, k, depth, tile.data());
+      pack_tile(p, row, rows, k, depth, tile.data());
       const float* start = p.start == nullptr ? nullptr : p.start + row;
       for (size_t column = 0; column < p.columns; column += width) {
         kTiles[rows - 1](tile.data(), p.b + k * p.b_row + column, depth, p.b_row, start,
@@ -99,8 +100,8 @@ struct Entry {
 
 // Adds `count` entries to `vectors` vectors of sums, which stay in registers meanwhile.
 template <size_t vectors, class D>
-void AddEntries(D d, const Entry* entries, size_t count, const float* HWY_RESTRICT a,
-                float* HWY_RESTRICT sums) {
+void add_entries(D d, const Entry* entries, size_t count, const float* HWY_RESTRICT a,
+                 float* HWY_RESTRICT sums) {
   const size_t lanes = hn::Lanes(d);
   hn::Vec<D> sum[vectors];
   for (size_t v = 0; v < vectors; ++v) sum[v] = hn::LoadU(d, sums + v * lanes);
@@ -121,12 +122,12 @@ constexpr size_t kVectors = 16;
 
 // Rows [row, end) of all columns.
 template <size_t vectors, class D>
-size_t AddRows(D d, const Product& p, size_t row, const std::vector<Entry>& entries,
-               const std::vector<size_t>& counts, std::vector<float>& sums) {
+size_t add_rows(D d, const Product& p, size_t row, const std::vector<Entry>& entries,
+                const std::vector<size_t>& counts, std::vector<float>& sums) {
   const size_t width = vectors * hn::Lanes(d);
   for (; row + width <= p.rows; row += width) {
     for (size_t j = 0; j < p.columns; ++j) {
-      AddEntries<vectors>(d, &entries[j * kDepth], counts[j], p.a + row, &sums[j * p.rows + row]);
+      add_entries<vectors>(d, &entries[j * kDepth], counts[j], p.a + row, &sums[j * p.rows + row]);
     }
   }
   return row;
@@ -134,7 +135,7 @@ size_t AddRows(D d, const Product& p, size_t row, const std::vector<Entry>& entr
 
 // Calls move(out[i][j], sum of it) for all, sums being [columns][rows].
 template <typename Move>
-void TransposeSums(const Product& p, const Move& move, std::vector<float>& sums) {
+void transpose_sums(const Product& p, const Move& move, std::vector<float>& sums) {
   constexpr size_t kTile = 16;
   for (size_t j = 0; j < p.columns; j += kTile) {
     for (size_t i = 0; i < p.rows; ++i) {
@@ -145,10 +146,10 @@ void TransposeSums(const Product& p, const Move& move, std::vector<float>& sums)
 }
 
 // The same chains, zeros left out: out is made column by column, each from its own entries.
-void MultiplySparse(const Product& p) {
+void multiply_sparse_rows(const Product& p) {
   std::vector<float> sums(p.columns * p.rows);
   if (p.resume) {
-    TransposeSums(
+    transpose_sums(
         p, [&](float& out, float& sum) { sum = out; }, sums);
   } else if (p.start != nullptr) {
     for (size_t j = 0; j < p.columns; ++j) std::copy_n(p.start, p.rows, &sums[j * p.rows]);
@@ -166,11 +167,11 @@ void MultiplySparse(const Product& p) {
       }
     }
     const hn::ScalableTag<float> d;
-    size_t row = AddRows<kVectors>(d, p, 0, entries, counts, sums);
-    row = AddRows<1>(d, p, row, entries, counts, sums);
-    AddRows<1>(hn::CappedTag<float, 1>(), p, row, entries, counts, sums);
+    size_t row = add_rows<kVectors>(d, p, 0, entries, counts, sums);
+    row = add_rows<1>(d, p, row, entries, counts, sums);
+    add_rows<1>(hn::CappedTag<float, 1>(), p, row, entries, counts, sums);
   }
-  TransposeSums(
+  transpose_sums(
       p, [](float& out, float& sum) { out = sum; }, sums);
 }
 
@@ -180,17 +181,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvcodec::transform {
 
-HWY_EXPORT(Multiply);
-HWY_EXPORT(MultiplySparse);
+HWY_EXPORT(multiply_dense);
+HWY_EXPORT(multiply_sparse_rows);
 
 bool simd_is_fused() {
   constexpr auto kFused = static_cast<int64_t>(HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL | HWY_NEON);
   return (hwy::SupportedTargets() & kFused) != 0;
 }
 
-void multiply_simd(const Product& product) { HWY_DYNAMIC_DISPATCH(Multiply)(product); }
+void multiply_simd(const Product& product) { HWY_DYNAMIC_DISPATCH(multiply_dense)(product); }
 
-void multiply_sparse(const Product& product) { HWY_DYNAMIC_DISPATCH(MultiplySparse)(product); }
+void multiply_sparse(const Product& product) {
+  HWY_DYNAMIC_DISPATCH(multiply_sparse_rows)(product);
+}
 
 }  // namespace kvcodec::transform
 #endif

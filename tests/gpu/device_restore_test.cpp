@@ -351,7 +351,7 @@ TEST_F(DeviceRestoreTest, NoLeak) {
     restorer_->restore(jobs);
     for (const DeviceRestoreJob& job : jobs) ASSERT_EQ(message(job.status), "ok");
     const CudaScope scope(*driver_);
-    ASSERT_EQ(driver_->extras().cuMemGetInfo(round == 0 ? &free_before : &free_after, &total), 0);
+    ASSERT_EQ(driver_->extras().mem_get_info(round == 0 ? &free_before : &free_after, &total), 0);
   }
   EXPECT_GE(free_after + (size_t{4} << 20), free_before);
 }
