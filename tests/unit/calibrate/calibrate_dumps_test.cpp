@@ -99,7 +99,9 @@ TEST_F(CalibrateDumpsTest, OfAnotherShapeOrNotFiniteAreRefused) {
   EXPECT_EQ(code_of(calibrate_dumps(mixed, {})), ErrorCode::invalid_argument);
   CalibrationDumps broken = dumps(3);
   broken.read = [this](size_t) -> Result<KvSource> {
-    cache_ = testing_codec::random_values(kShape, 128, 1);
+    KvShape shape = kShape;
+    shape.dtype = DType::f32;  // of the three, the one whose infinities Cache::set keeps
+    cache_ = testing_codec::random_values(shape, 128, 1);
     cache_.set(KvKind::value, 1, 20, 0, 3, std::numeric_limits<float>::infinity());
     return cache_.source();
   };
