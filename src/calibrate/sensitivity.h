@@ -55,8 +55,7 @@ Result<double> decoder_mismatch(CalibrationModel& model, const KvSource& kv,
 // The cost of noise for each head, measured: noise of a known size put into one head's cache after
 // the other, and the continuation judged. [layers][kv_heads] of KL a unit of mean square noise.
 // `spread` is the mean square of each head's centred values: what noise is scaled by.
-// NOLINTNEXTLINE(readability-identifier-naming): of a loop that clang makes to copy arrays
-struct InjectedCosts {
+struct InjectedCosts {  // NOLINT(readability-identifier-naming): as Header
   std::vector<double> costs[2];
 };
 Result<InjectedCosts> inject_noise(CalibrationModel& model, std::span<const Window> windows,

@@ -55,7 +55,7 @@ struct Escape {
 };
 
 // Version 2: consecutive layers of a kind that share a basis.
-// NOLINTNEXTLINE(readability-identifier-naming): of a loop that clang makes to copy arrays
+// Everything below is checked by read_header.
 struct BasisGroup {
   KvKind kind = KvKind::key;
   uint32_t first_layer = 0, layers = 0;
@@ -69,7 +69,7 @@ struct BasisGroup {
 // What the rows of a calibrated chunk are. Values are part of the format; append only.
 enum class Basis : uint8_t { profile = 0, identity = 1 };
 
-struct Header {
+struct Header {  // NOLINT(readability-identifier-naming): clang copies arrays by a loop of its own
   Tier tier = Tier::exact;
   ChunkId id;
   Digest profile;

@@ -57,6 +57,10 @@ void run(std::vector<uint8_t> bytes, int mutations, uint32_t seed) {
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
   std::abort();
 }
+// std::stable_sort asks this way.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return operator new(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
