@@ -14,13 +14,14 @@ std::atomic<size_t> allocations{0};
 }
 
 // Counts what the program allocates.
-void* operator new(size_t size) {
+// Not inlined: GCC would take malloc and operator delete for a mismatched pair.
+[[gnu::noinline]] void* operator new(size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 // Every encoder variant against the reference, byte by byte.
 namespace kvcodec::hevc {
