@@ -27,8 +27,8 @@ struct Plan {
   Digest fingerprint;
 };
 
-// Covariances of fewer tokens than this many times their channels do not generalise: measured,
-// docs/calibration.md.
+// Fewer tokens than channels leave directions of which nothing was seen. A floor, not what is
+// enough: that was not measured.
 inline constexpr uint64_t kTokensPerChannel = 1;
 
 std::vector<GroupPlace> plan_groups(const KvShape& shape, const CalibrationOptions& options);

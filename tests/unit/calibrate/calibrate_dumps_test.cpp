@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <cstring>
 
 #include "kvcodec/calibrate.h"
 #include "unit/codec/codec_cases.h"
@@ -99,10 +99,10 @@ TEST_F(CalibrateDumpsTest, OfAnotherShapeOrNotFiniteAreRefused) {
   EXPECT_EQ(code_of(calibrate_dumps(mixed, {})), ErrorCode::invalid_argument);
   CalibrationDumps broken = dumps(3);
   broken.read = [this](size_t) -> Result<KvSource> {
-    KvShape shape = kShape;
-    shape.dtype = DType::f32;  // of the three, the one whose infinities Cache::set keeps
-    cache_ = testing_codec::random_values(shape, 128, 1);
-    cache_.set(KvKind::value, 1, 20, 0, 3, std::numeric_limits<float>::infinity());
+    cache_ = testing_codec::random_values(kShape, 128, 1);
+    constexpr uint16_t kInfinity = 0x7c00;  // f16
+    std::memcpy(&cache_.memory[cache_.geometry.element_offset(KvKind::value, 1, 20, 0, 3)],
+                &kInfinity, sizeof kInfinity);
     return cache_.source();
   };
   const auto result = calibrate_dumps(broken, {});
