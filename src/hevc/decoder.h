@@ -25,6 +25,10 @@ struct DecodeJob {
 // invalid_argument where parameters or target make no sense, corrupt where the data's size or bytes
 // alone show that they are not slice data. Decoders call it.
 Status check_job(const DecodeJob& job);
+// Its parts: the target against the parameters, and the slice data, which requires
+// check_parameters().
+Status check_target(const DecodeJob& job);
+Status check_slice_data(const StreamParameters& parameters, std::span<const uint8_t> slice_data);
 
 // A decoder of stored pictures. Sessions are kept between calls. Thread-safe: concurrent calls
 // share the decoder's threads, lanes or sessions.

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "base/cuda.h"
-#include "base/error.h"
 #include "hevc/nvdec.h"
 
 namespace kvcodec::hevc {
@@ -44,17 +43,6 @@ class NvdecDecoder final : public Decoder {
   }
 
  private:
-  static Status check_target(const DecodeJob& job) {
-    const PictureTarget& target = job.target;
-    if (target.samples == nullptr || target.width != job.parameters.width ||
-        target.height != job.parameters.height || target.stride < target.width) {
-      return make_error(
-          ErrorCode::invalid_argument, "decode target: expected {}x{}, found {}x{} with stride {}",
-          job.parameters.width, job.parameters.height, target.width, target.height, target.stride);
-    }
-    return ok_status();
-  }
-
   Status copy_out(const DevicePicture& picture, CUstream stream, PinnedBuffer& buffer) {
     KVCODEC_TRY(buffer, acquire(size_t{picture.width} * picture.height));
     CUDA_MEMCPY2D copy = {};

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "hevc/bit_writer.h"
 #include "hevc/nvdec_session.h"
 #include "hevc/stream.h"
 
@@ -247,16 +246,7 @@ class Worker {
 
 Status check_job(const NvdecJob& job) {
   KVCODEC_CHECK(check_parameters(job.parameters));
-  if (const uint64_t limit = max_slice_data_bytes(job.parameters);
-      job.slice_data.empty() || job.slice_data.size() > limit) {
-    return make_error(ErrorCode::corrupt, "slice data: expected 1 to {} bytes, found {}", limit,
-                      job.slice_data.size());
-  }
-  if (const auto offset = find_forbidden_bytes(job.slice_data)) {
-    return make_error(ErrorCode::corrupt,
-                      "slice data, offset {}: bytes that no NAL unit may hold there", *offset);
-  }
-  return ok_status();
+  return check_slice_data(job.parameters, job.slice_data);
 }
 
 class Pool final : public NvdecPool {
