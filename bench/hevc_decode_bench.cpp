@@ -26,17 +26,25 @@ namespace kvcodec::bench {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: hevc_decode_bench [--json FILE] [--repeat N] [--planes WIDTHxHEIGHT:FILE ...]\n"
-    "A FILE holds raw 8-bit pictures of that size, one after another; they are taken in turn.\n"
+    "usage: hevc_decode_bench [--json FILE] [--repeat N] [--planes NAME=WIDTHxHEIGHT:FILE,... "
+    "...]\n"
+    "A FILE holds raw 8-bit pictures of that size, one after another; those of all files of a "
+    "plane\n"
+    "are taken in turn.\n"
     "Without --planes: the real planes of tests/unit/hevc/data, and codes of theirs divided by "
     "12,\n"
     "32 and 64, as pictures of 160x1920 with the rows in another order in each.\n";
-constexpr size_t kCounts[] = {1, 6, 16, 48, 64};
+constexpr size_t kCounts[] = {1, 3, 6, 12, 16, 32, 64};
+
+struct Picture {
+  uint32_t width = 0, height = 0;
+  std::vector<uint8_t> samples;
+  size_t size() const { return size_t{width} * height; }
+};
 
 struct Plane {
   std::string name;
-  uint32_t width = 0, height = 0;
-  std::vector<std::vector<uint8_t>> pictures;
+  std::vector<Picture> pictures;
 };
 
 struct Row {
@@ -63,21 +71,34 @@ std::vector<uint8_t> read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::optional<Plane> read_plane(const std::string& argument) {
-  Plane plane;
+// WIDTHxHEIGHT:FILE.
+bool read_pictures(const std::string& argument, std::vector<Picture>& pictures) {
+  Picture picture;
   int used = 0;
-  if (std::sscanf(argument.c_str(), "%ux%u:%n", &plane.width, &plane.height, &used) != 2 ||
+  if (std::sscanf(argument.c_str(), "%ux%u:%n", &picture.width, &picture.height, &used) != 2 ||
       used == 0)
-    return std::nullopt;
-  const std::string path = argument.substr(static_cast<size_t>(used));
-  plane.name = path.substr(path.find_last_of('/') + 1);
-  const std::vector<uint8_t> samples = read_file(path);
-  const size_t picture = size_t{plane.width} * plane.height;
-  if (!hevc::check_parameters({plane.width, plane.height, false}).ok() || samples.empty() ||
-      samples.size() % picture != 0)
-    return std::nullopt;
-  for (auto at = samples.begin(); at != samples.end(); at += static_cast<ptrdiff_t>(picture))
-    plane.pictures.emplace_back(at, at + static_cast<ptrdiff_t>(picture));
+    return false;
+  const std::vector<uint8_t> samples = read_file(argument.substr(static_cast<size_t>(used)));
+  if (!hevc::check_parameters({picture.width, picture.height, false}).ok() || samples.empty() ||
+      samples.size() % picture.size() != 0)
+    return false;
+  const auto step = static_cast<ptrdiff_t>(picture.size());
+  for (auto at = samples.begin(); at != samples.end(); at += step) {
+    picture.samples.assign(at, at + step);
+    pictures.push_back(picture);
+  }
+  return true;
+}
+
+std::optional<Plane> read_plane(const std::string& argument) {
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos) return std::nullopt;
+  Plane plane{argument.substr(0, equals), {}};
+  for (size_t from = equals + 1; from <= argument.size();) {
+    const size_t comma = std::min(argument.find(',', from), argument.size());
+    if (!read_pictures(argument.substr(from, comma - from), plane.pictures)) return std::nullopt;
+    from = comma + 1;
+  }
   return plane;
 }
 
@@ -87,7 +108,7 @@ Plane fixture_plane(const std::string& name, int step) {
   constexpr uint32_t kWidth = 160, kRows = 192, kTimes = 10;
   const std::vector<uint8_t> once =
       read_file(std::string(KVCODEC_HEVC_DATA) + "/" + name + "_160x192.raw");
-  Plane plane{step == 1 ? name : fmt::format("{} / {}", name, step), kWidth, kRows * kTimes, {}};
+  Plane plane{step == 1 ? name : fmt::format("{} / {}", name, step), {}};
   if (once.size() != size_t{kWidth} * kRows) return plane;
   for (uint32_t i = 0; i < 64; ++i) {
     std::vector<uint8_t> picture;
@@ -97,7 +118,7 @@ Plane fixture_plane(const std::string& name, int step) {
     }
     for (uint8_t& sample : picture)
       sample = static_cast<uint8_t>(128 + std::lround((sample - 128) / static_cast<double>(step)));
-    plane.pictures.push_back(std::move(picture));
+    plane.pictures.push_back({kWidth, kRows * kTimes, std::move(picture)});
   }
   return plane;
 }
@@ -113,7 +134,8 @@ bool parse_options(int argc, char** argv, Options& options) {
       while (i + 1 < argc && argv[i + 1][0] != '-') {
         auto plane = read_plane(argv[++i]);
         if (!plane) {
-          fmt::print(stderr, "hevc_decode_bench: {}: not WIDTHxHEIGHT:FILE of whole pictures\n",
+          fmt::print(stderr,
+                     "hevc_decode_bench: {}: not NAME=WIDTHxHEIGHT:FILE,... of whole pictures\n",
                      argv[i]);
           return false;
         }
@@ -148,19 +170,22 @@ class Coded {
   Coded(const Plane& plane, size_t count) : plane_(plane) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
-      const hevc::PictureView view = {expected(i).data(), plane.width, plane.height, plane.width};
-      parameters_ = {plane.width, plane.height, hevc::persistent_rice_pays(view)};
-      parameters_of_.push_back(parameters_);
+      const Picture& picture = expected(i);
+      const hevc::PictureView view = {picture.samples.data(), picture.width, picture.height,
+                                      picture.width};
+      parameters_.push_back({picture.width, picture.height, hevc::persistent_rice_pays(view)});
       slices_.emplace_back();
-      hevc::best_encoder().encode(parameters_, std::span(&view, 1), std::span(&slices_.back(), 1));
+      hevc::best_encoder().encode(parameters_.back(), std::span(&view, 1),
+                                  std::span(&slices_.back(), 1));
       bytes += slices_.back().size();
-      decoded_.emplace_back(view.width * size_t{view.height});
+      samples_ += picture.size();
+      decoded_.emplace_back(picture.size());
     }
     bits_ = 8.0 * static_cast<double>(bytes) / static_cast<double>(samples());
   }
 
   double bits() const { return bits_; }
-  uint64_t samples() const { return decoded_.size() * uint64_t{plane_.width} * plane_.height; }
+  uint64_t samples() const { return samples_; }
 
   // Seconds of one run, whose samples must be right.
   template <typename Run>
@@ -170,7 +195,7 @@ class Coded {
     run();
     const double took = seconds(clock) - start;
     for (size_t i = 0; i < decoded_.size(); ++i) {
-      if (decoded_[i] == expected(i)) continue;
+      if (decoded_[i] == expected(i).samples) continue;
       fmt::print(stderr, "hevc_decode_bench: {}: picture {} decoded wrongly\n", plane_.name, i);
       std::exit(1);
     }
@@ -179,14 +204,14 @@ class Coded {
   double run(const hevc::DecoderOps& variant) {
     std::vector<hevc::SliceJob> jobs;
     for (size_t i = 0; i < slices_.size(); ++i)
-      jobs.push_back({parameters_of_[i], slices_[i], target(i), {}});
+      jobs.push_back({parameters_[i], slices_[i], target(i), {}});
     List list(jobs);
     return time(CLOCK_PROCESS_CPUTIME_ID, [&] { variant.decode(list); });
   }
   double run(hevc::Decoder& decoder, int threads, clockid_t clock) {
     std::vector<hevc::DecodeJob> jobs(slices_.size());
     for (size_t i = 0; i < slices_.size(); ++i) {
-      jobs[i].parameters = parameters_of_[i];
+      jobs[i].parameters = parameters_[i];
       jobs[i].slice_data = slices_[i];
       jobs[i].target = target(i);
     }
@@ -194,16 +219,15 @@ class Coded {
   }
 
  private:
-  const std::vector<uint8_t>& expected(size_t i) const {
-    return plane_.pictures[i % plane_.pictures.size()];
-  }
+  const Picture& expected(size_t i) const { return plane_.pictures[i % plane_.pictures.size()]; }
   hevc::PictureTarget target(size_t i) {
-    return {decoded_[i].data(), plane_.width, plane_.height, plane_.width};
+    const hevc::StreamParameters& p = parameters_[i];
+    return {decoded_[i].data(), p.width, p.height, p.width};
   }
 
   const Plane& plane_;
-  hevc::StreamParameters parameters_;
-  std::vector<hevc::StreamParameters> parameters_of_;
+  uint64_t samples_ = 0;
+  std::vector<hevc::StreamParameters> parameters_;
   std::vector<std::vector<uint8_t>> slices_, decoded_;
   double bits_ = 0;
 };

@@ -96,7 +96,7 @@ class BlockDecoder {
     }
 
     size_t stride;
-    uint8_t* target = walk_.target(stride);
+    uint8_t* target = walk_.target(walk_.sub_block(), stride);
     for (int i = 0; i < count; ++i) {
       const int position = 31 - std::countl_zero(mask);
       mask ^= 1u << position;

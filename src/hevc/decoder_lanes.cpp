@@ -2,12 +2,14 @@
 // Targets of vectors that are no types to be members, and one that our baseline makes needless.
 // NOLINTBEGIN(readability-identifier-naming)
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3)
+#define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hevc/decoder_lanes.cpp"
 // NOLINTEND(readability-identifier-naming)
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <bit>
 #include <memory>
 #include <new>
 #include <vector>
@@ -32,8 +34,15 @@ class LaneDecoder : LaneResidual {
     clear();
     for (int lane = 0; lane < kLanes; ++lane) begin_picture(lane);
     for (uint32_t round = 1; active_ != 0; ++round) {
-      decode_sub_blocks(bytes());
-      step_lanes();
+      const uint32_t bad = decode_sub_blocks(bytes()) & active_;
+      write_blocks();
+      for_each(bad, [&](int lane) { set_aside(lane); });
+      const uint32_t ends = step(bytes());
+      for_each(bad, [&](int lane) {
+        walks_[lane].fail(SliceFaultKind::general);
+        finish_picture(lane);
+      });
+      for_each(ends, [&](int lane) { next_block(lane); });
       if (round % kLookEvery == 0) fill_idle_lanes();
     }
   }
@@ -41,6 +50,11 @@ class LaneDecoder : LaneResidual {
  private:
   // Lane by lane: what vectors take from and give to the rest.
   using Reader = CabacReader<uint32_t, kLanes>;
+
+  template <typename Do>
+  static void for_each(uint32_t lanes, const Do& act) {
+    for (; lanes != 0; lanes &= lanes - 1) act(std::countr_zero(lanes));
+  }
 
   uint32_t base(int lane) const {
     return static_cast<uint32_t>(walks_[lane].window().bytes() - bytes());
@@ -55,7 +69,7 @@ class LaneDecoder : LaneResidual {
   void put_back(int lane, const Reader& cabac) {
     value_[lane] = cabac.offset() << 23;
     range_[lane] = cabac.range() << 23;
-    waiting_[lane] = 0;
+    waiting_[lane] = ahead_[lane] = 0;
     next_[lane] = cabac.position() + 8 * base(lane);
   }
 
@@ -72,15 +86,14 @@ class LaneDecoder : LaneResidual {
     SliceWalk& walk = walks_[lane];
     while (SliceJob* job = source_->take()) {
       walk.begin(*job);
-      const ContextStates states = initial_contexts(SliceType::p);
-      for (int i = 0; i < kContextCount; ++i) contexts_[i][lane] = states[i];
+      set_contexts(lane, initial_contexts(SliceType::p));
       statistic_[lane] = 0;
       persistent_rice_[lane] = job->parameters.persistent_rice ? ~0u : 0;
       Reader cabac(walk.window().bytes(), 9, 510, walk.first_offset(), &contexts_[0][lane]);
       if (walk.begin_block(cabac)) {
         active_ |= 1u << lane;
         put_back(lane, cabac);
-        ready(lane, walk);
+        ready(lane, walk.sub_block(), walk.start());
         return;
       }
       source_->finish(*job);
@@ -89,7 +102,24 @@ class LaneDecoder : LaneResidual {
     idle(lane, 8 * base(lane));
   }
 
-  void step_lanes();
+  void write_blocks() {
+    for_each(written(), [&](int lane) {
+      size_t stride;
+      uint8_t* target = walks_[lane].target(static_cast<int>(sub_block_[lane]), stride);
+      write_block(lane, target, stride);
+    });
+  }
+  // From the end of a coding tree unit to the lane's next one that has coefficients.
+  void next_block(int lane) {
+    SliceWalk& walk = walks_[lane];
+    Reader cabac = reader(lane);
+    if (walk.next_block(cabac)) {
+      put_back(lane, cabac);
+      ready(lane, walk.sub_block(), walk.start());
+    } else {
+      finish_picture(lane);
+    }
+  }
   void finish_picture(int lane) {
     source_->finish(walks_[lane].job());
     begin_picture(lane);
@@ -99,59 +129,6 @@ class LaneDecoder : LaneResidual {
   uint32_t active_ = 0;  // lanes that have a picture
   SliceWalk walks_[kLanes];
 };
-
-// Every lane from the sub-block that was decoded to its next one.
-void LaneDecoder::step_lanes() {
-  uint32_t flags = 0, ends = 0;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    coded_[lane] = 0;
-    if ((active_ >> lane & 1) == 0) {
-      idle(lane, 8 * base(lane));
-      continue;
-    }
-    SliceWalk& walk = walks_[lane];
-    if (mask_[lane] != 0) {
-      size_t stride;
-      uint8_t* target = walk.target(stride);
-      write_block(lane, target, stride);
-    }
-    if (bad_[lane] != 0) {
-      walk.fail(SliceFaultKind::general);
-      finish_picture(lane);
-    } else if (!walk.step()) {
-      ends |= 1u << lane;
-    } else if (walk.sub_block() == 0) {
-      walk.set_coded();
-      ready(lane, walks_[lane]);
-    } else {
-      flags |= 1u << lane;
-      coded_[lane] = ~0u;
-      second_[lane] = walk.neighbours() != 0 ? ~0u : 0;
-    }
-  }
-  if (flags != 0) {
-    coded_flags(bytes());
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if ((flags >> lane & 1) == 0) continue;
-      if (coded_[lane] != 0) {
-        walks_[lane].set_coded();
-        ready(lane, walks_[lane]);
-      } else {
-        ends |= 1u << lane;
-      }
-    }
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if ((ends >> lane & 1) == 0) continue;
-    Reader cabac = reader(lane);
-    if (walks_[lane].next(cabac)) {
-      put_back(lane, cabac);
-      ready(lane, walks_[lane]);
-    } else {
-      finish_picture(lane);
-    }
-  }
-}
 
 void decode_lanes(JobSource& source) {
   // The jobs of others are in there too, so no exception: one lane less wide needs no memory.
@@ -182,6 +159,10 @@ std::span<const DecoderOps> lane_decoders() {
 #if HWY_TARGETS & HWY_AVX3
     if ((targets & HWY_AVX3) && __builtin_cpu_supports("avx512cd"))
       all.push_back({"avx512", 16, decoding::N_AVX3::decode_lanes});
+#endif
+#if HWY_TARGETS & HWY_AVX3_DL
+    if (targets & HWY_AVX3_DL)
+      all.push_back({"avx512vbmi", 16, decoding::N_AVX3_DL::decode_lanes});
 #endif
     return all;
   }();

@@ -12,6 +12,13 @@
 #include "hevc/lane_tables.h"
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+#undef KVCODEC_LANES_AVX512
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define KVCODEC_LANES_AVX512 1
+#else
+#define KVCODEC_LANES_AVX512 0
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
@@ -26,13 +33,22 @@ inline constexpr D64 kD64;
 inline constexpr int kLanes = HWY_LANES(uint32_t);
 
 HWY_INLINE V set(uint32_t value) { return hn::Set(kD, value); }
+// A constant that stays in its register: compilers would rather make it anew each time, on the port
+// that table look-ups need.
+HWY_INLINE V keep(uint32_t value) {
+  V v = set(value);
+#if KVCODEC_LANES_AVX512
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
 HWY_INLINE V load(const uint32_t* from) { return hn::Load(kD, from); }
 HWY_INLINE bool any(M mask) { return !hn::AllFalse(kD, mask); }
 HWY_INLINE V select(M mask, V yes, V no) { return hn::IfThenElse(mask, yes, no); }
 
 // Leading zeros of values that are not 0.
 HWY_INLINE V leading_zeros(V v) {
-#if HWY_TARGET == HWY_AVX3
+#if KVCODEC_LANES_AVX512
   // Highway's AVX3 does not enable AVX512CD, which every such processor has (and lanes_decoders()
   // looks for), so the intrinsic is out of reach.
   V zeros;
@@ -50,44 +66,61 @@ HWY_INLINE V leading_zeros(V v) {
 }
 
 // Byte `eights / 8` of each table word, moved to bits 23 to 30.
-HWY_INLINE V lps_of(V word, V eights) {
-#if HWY_TARGET == HWY_AVX3
+HWY_INLINE V lps_of(V word, V eights, V bits) {
+#if KVCODEC_LANES_AVX512
   const V moved{_mm512_rorv_epi32(word.raw, eights.raw)};  // the table is rotated by 9
-  return hn::And(moved, set(255u << 23));
+  return hn::And(moved, bits);
 #else
-  return hn::ShiftLeft<23>(hn::And(hn::Shr(word, eights), set(255)));
+  return hn::And(hn::ShiftLeft<23>(hn::Shr(word, eights)), bits);
 #endif
 }
 
-#if HWY_TARGET == HWY_AVX3
-// LPS ranges by state (pStateIdx << 1 | valMps), for lps_of().
-HWY_INLINE V lps_words(V state) {
-  const V index = hn::ShiftRight<1>(state);
-  const uint32_t* table = kLaneTables.lps_rotated;
+// table[index], of 64 entries and of 16.
+HWY_INLINE V lookup64(const uint32_t* table, V index) {
+#if KVCODEC_LANES_AVX512
   const V low{_mm512_permutex2var_epi32(load(table).raw, index.raw, load(table + 16).raw)};
   const V high{_mm512_permutex2var_epi32(load(table + 32).raw, index.raw, load(table + 48).raw)};
-  return select(hn::TestBit(state, set(64)), high, low);
+  return select(hn::TestBit(index, set(32)), high, low);
+#else
+  const hn::RebindToSigned<D> di;
+  return hn::GatherIndex(kD, table, hn::BitCast(di, index));
+#endif
 }
-// State after the less probable bin.
-HWY_INLINE V next_lps(V state) {
-  const V index = hn::ShiftRight<1>(state);
+HWY_INLINE V lookup16(const uint32_t* table, V index) {
+#if KVCODEC_LANES_AVX512
+  return V{_mm512_permutexvar_epi32(index.raw, load(table).raw)};
+#else
+  const hn::RebindToSigned<D> di;
+  return hn::GatherIndex(kD, table, hn::BitCast(di, index));
+#endif
+}
+
+// LPS ranges by pStateIdx, for lps_of().
+HWY_INLINE V lps_words(V index) {
+#if KVCODEC_LANES_AVX512
+  return lookup64(kLaneTables.lps_rotated, index);
+#else
+  return lookup64(kLaneTables.lps, index);
+#endif
+}
+
+// State (pStateIdx << 1 | valMps) after the less probable bin; index is pStateIdx.
+HWY_INLINE V next_lps(V state, V index) {
+#if HWY_TARGET == HWY_AVX3_DL
+  const V next{_mm512_maskz_permutexvar_epi8(
+      0x1111111111111111, index.raw,
+      _mm512_load_si512(reinterpret_cast<const void*>(kLaneTables.next_bytes)))};
+  return hn::Xor(next, hn::And(state, set(1)));
+#elif HWY_TARGET == HWY_AVX3
   const uint32_t* table = kLaneTables.next_pairs;
   const V pair{_mm512_permutex2var_epi16(load(table).raw, index.raw, load(table + 16).raw)};
   return hn::And(hn::Shr(pair, hn::ShiftLeft<3>(hn::And(state, set(1)))), set(255));
-}
 #else
-HWY_INLINE V lps_words(V state) {
-  const hn::RebindToSigned<D> di;
-  return hn::GatherIndex(kD, kLaneTables.lps, hn::BitCast(di, hn::ShiftRight<1>(state)));
-}
-HWY_INLINE V next_lps(V state) {
+  (void)index;
   const hn::RebindToSigned<D> di;
   return hn::GatherIndex(kD, kLaneTables.next, hn::BitCast(di, state));
-}
 #endif
-
-// State after the more probable bin: pStateIdx stays at 62.
-HWY_INLINE V next_mps(V state) { return hn::Min(hn::Add(state, set(2)), hn::Or(state, set(124))); }
+}
 
 // 32 bits of `bytes` from byte `at` on, the first byte highest.
 HWY_INLINE V gather_bits(const uint8_t* bytes, V at) {
@@ -98,6 +131,16 @@ HWY_INLINE V gather_bits(const uint8_t* bytes, V at) {
   alignas(16) static constexpr uint8_t kSwap[16] = {3,  2,  1, 0, 7,  6,  5,  4,
                                                     11, 10, 9, 8, 15, 14, 13, 12};
   return hn::BitCast(kD, hn::TableLookupBytes(hn::BitCast(d8, raw), hn::LoadDup128(d8, kSwap)));
+}
+
+// Shifts both left as one number of 64 bits, by less than 32.
+HWY_INLINE void shift_left(V& high, V& low, V bits) {
+#if HWY_TARGET == HWY_AVX3_DL
+  high = V{_mm512_shldv_epi32(high.raw, low.raw, bits.raw)};
+#else
+  high = hn::Or(hn::Shl(high, bits), hn::Shr(hn::ShiftRight<1>(low), hn::Sub(set(31), bits)));
+#endif
+  low = hn::Shl(low, bits);
 }
 
 // Lanes 0 to kLanes / 2 - 1, and the others, as 64 bits each; and back, of the lower 32 bits.

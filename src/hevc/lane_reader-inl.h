@@ -16,46 +16,87 @@ HWY_BEFORE_NAMESPACE();
 namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 // 9.3.4.3 of all lanes. As in CabacReader, ivlOffset is the upper 9 bits of value, and range is
-// scaled to it.
+// scaled to it. Copy it to where the loops are: in memory that others might see, every bin would go
+// through memory.
 struct LaneReader {
   V value, range;
   V waiting;  // bits below the offset
-  V next;     // position of the first bit not in value
+  V next;     // position of the first bit not in value and ahead
+  V ahead;    // with a long window, the bits after value
   const uint8_t* bytes;
 
-  static constexpr uint32_t kWindow = 23;
+  // Bits below the offset after a refill. Where shifts of two words are one instruction, there is a
+  // second word of them.
+#if HWY_TARGET == HWY_AVX3_DL
+  static constexpr bool kLong = true;
+#else
+  static constexpr bool kLong = false;
+#endif
+  static constexpr uint32_t kWindow = kLong ? 23 + 32 : 23;
   static constexpr uint32_t kMaxShift = 6;  // of a context bin: no LPS range is below 6
 
+  V one = keep(1), two = keep(2), quarters = keep(24), highest = keep(124),
+          lps_bits = keep(255u << 23);
+
   HWY_INLINE void refill() {
-    const V more = hn::Shl(gather_bits(bytes, hn::ShiftRight<3>(next)), hn::And(next, set(7)));
-    value = hn::Or(value, hn::Shr(more, hn::Add(waiting, set(9))));
-    next = hn::Add(next, hn::Sub(set(kWindow), waiting));
+    if (kLong) {
+      const V position = hn::Sub(next, waiting), at = hn::ShiftRight<3>(position);
+      V more = gather_bits(bytes, at), rest = gather_bits(bytes, hn::Add(at, set(4)));
+      shift_left(more, rest, hn::And(position, set(7)));
+      ahead = hn::Or(hn::ShiftLeft<23>(more), hn::ShiftRight<9>(rest));
+      value = hn::Or(hn::And(value, set(~0u << 23)), hn::ShiftRight<9>(more));
+      next = hn::Add(position, set(kWindow));
+    } else {
+      const V more = hn::Shl(gather_bits(bytes, hn::ShiftRight<3>(next)), hn::And(next, set(7)));
+      value = hn::Or(value, hn::Shr(more, hn::Add(waiting, set(9))));
+      next = hn::Add(next, hn::Sub(set(kWindow), waiting));
+    }
     waiting = set(kWindow);
   }
-  // Before `bins` context bins.
-  HWY_INLINE void need(uint32_t bins) {
-    if (any(hn::Lt(waiting, set(kMaxShift * bins)))) refill();
+  // Before context bins: one, and each of several that are counted from 0.
+  HWY_INLINE void need_one() {
+    if (any(hn::Lt(waiting, set(kMaxShift)))) refill();
+  }
+  HWY_INLINE void need(uint32_t bin) {
+    constexpr uint32_t kEvery = kLong ? 8 : 3;
+    if (bin % kEvery == 0 && any(hn::Lt(waiting, set(kMaxShift * kEvery)))) refill();
   }
 
   // One bin of every lane where `active` is all ones, else nothing happens; `state` becomes the
-  // context's next state. The bin is 0 or 1, in inactive lanes anything.
+  // context's next state. The bin is 0 or 1, in inactive lanes anything, as is their state.
   template <bool all>
   HWY_INLINE V get(V& state, V active) {
-    const V eights = hn::And(hn::ShiftRight<26>(range), set(24));
-    V lps = lps_of(lps_words(state), eights);
+    const V index = hn::ShiftRight<1>(state);
+    const V eights = hn::And(hn::ShiftRight<26>(range), quarters);
+    V lps = lps_of(lps_words(index), eights, lps_bits);
     if (!all) lps = hn::And(lps, active);
     const V mps = hn::Sub(range, lps);
     const M more_probable = hn::Lt(value, mps);
-    const V less = next_lps(state), more = next_mps(state);
+    const V less = next_lps(state, index);
+    const V more = hn::Min(hn::Add(state, two), hn::Or(state, highest));  // pStateIdx stays at 62
     value = hn::Min(value, hn::Sub(value, mps));  // wraps where it must not be taken
     range = select(more_probable, mps, lps);
     const V shift = leading_zeros(range);
     range = hn::Shl(range, shift);
-    value = hn::Shl(value, shift);
+    if (kLong) {
+      shift_left(value, ahead, shift);
+    } else {
+      value = hn::Shl(value, shift);
+    }
     waiting = hn::Sub(waiting, shift);
-    const V bin = hn::And(select(more_probable, state, hn::Not(state)), set(1));
+    const V bin = hn::And(select(more_probable, state, hn::Not(state)), one);
     state = select(more_probable, more, less);
     return bin;
+  }
+
+  // The same of contexts of which four are in one word: that of `byte` (times 8). The bin is 0 in
+  // inactive lanes, and their contexts stay.
+  HWY_INLINE V get_byte(V& states, V byte, V active) {
+    const V old = hn::And(hn::Shr(states, byte), set(127));
+    V state = old;
+    const V bin = get<false>(state, active);
+    states = hn::Xor(states, hn::Shl(hn::And(hn::Xor(state, old), active), byte));
+    return hn::And(bin, active);
   }
 };
 

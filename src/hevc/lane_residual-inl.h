@@ -12,7 +12,7 @@
 
 #include "hevc/lane_reader-inl.h"
 #include "hevc/lane_tables.h"
-#include "hevc/slice_walk.h"
+#include "hevc/remaining_code.h"
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 HWY_BEFORE_NAMESPACE();
@@ -20,42 +20,68 @@ namespace kvcodec::hevc::decoding::HWY_NAMESPACE {
 
 HWY_INLINE M mask_of(V all_ones) { return hn::MaskFromVec(all_ones); }
 HWY_INLINE V vec_of(M mask) { return hn::VecFromMask(kD, mask); }
+HWY_INLINE uint32_t bits_of(M mask) {
+  uint8_t bytes[8] = {};
+  hn::StoreMaskBits(kD, mask, bytes);
+  return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
+}
 
 // One sub-block of every lane (the part of residual_coding, 7.3.8.11, for a coded sub-block), and
-// what lanes have between two of them: the arithmetic decoder, contexts and statistics.
+// the way to the next: the arithmetic decoder, contexts and statistics.
 class LaneResidual {
  protected:
+  // Contexts of what is outside of sub-blocks, by Context; those inside are four in a word.
+  static constexpr int kOutside = kSignificantDc;
+
   void clear();
   // A lane without a picture: it has no coefficients, and reads where there is memory.
   void idle(int lane, uint32_t position);
-  // The sub-block that a lane decodes next.
-  void ready(int lane, const SliceWalk& walk);
-  // Levels of all lanes into mask_ (coefficients by scan position) and levels_; bad_: all ones
-  // where one is none of an 8-bit sample.
-  void decode_sub_blocks(const uint8_t* bytes);
-  // coded_sub_block_flag, into coded_, of lanes where that is all ones; second_: all ones where the
-  // right or lower neighbour is coded.
-  void coded_flags(const uint8_t* bytes);
+  void set_contexts(int lane, const ContextStates& states);
+  // The last sub-block and coefficient of a block, which a lane decodes next.
+  void ready(int lane, int sub_block, int start);
+  // Levels of all lanes that are ready into mask_ (coefficients by scan position) and levels_.
+  // Lanes where one is none of an 8-bit sample are given.
+  uint32_t decode_sub_blocks(const uint8_t* bytes);
+  // From there to the next coded sub-block of the block, which is then ready; lanes that are still
+  // on their way go on in the next call. Lanes whose block ends are given.
+  uint32_t step(const uint8_t* bytes);
+  // A lane that step() leaves alone.
+  void set_aside(int lane) { live_[lane] = 0; }
+  // Lanes that decode_sub_blocks() gave coefficients.
+  uint32_t written() const { return bits_of(hn::Ne(load(mask_), hn::Zero(kD))); }
   // Writes what decode_sub_blocks() gave a lane that has coefficients.
   void write_block(int lane, uint8_t* target, size_t stride) const;
 
   // As in LaneReader.
   alignas(64) uint32_t value_[kLanes], range_[kLanes], waiting_[kLanes], next_[kLanes];
-  alignas(64) uint32_t contexts_[kContextCount][kLanes];
+  alignas(64) uint32_t ahead_[kLanes];
+  alignas(64) uint32_t contexts_[kOutside][kLanes];
   alignas(64) uint32_t statistic_[kLanes];        // StatCoeff[3]
   alignas(64) uint32_t persistent_rice_[kLanes];  // all ones or 0
-  alignas(64) uint32_t mask_[kLanes], bad_[kLanes], coded_[kLanes], second_[kLanes];
+  alignas(64) uint32_t mask_[kLanes];
+  alignas(64) uint32_t sub_block_[kLanes];  // of the lane, in scan order
 
  private:
-  V significance(LaneReader& cabac);
-  void levels(LaneReader& cabac, V mask);
-  void signs_and_remaining(LaneReader& cabac, V count, V greater1, V rest, V lowest);
+  // That few lanes may be on their way while the others decode a sub-block.
+  static constexpr size_t kMostOnWay = kLanes / 8;
 
-  // Of the sub-block: position of the block's last level, or 16; contexts of significance
-  // (LaneTables); whether it is another than the block's first, and whether the lane has a picture.
-  alignas(64) uint32_t start_[kLanes], pattern_[kLanes], other_[kLanes], flag_[kLanes];
+  HWY_INLINE LaneReader reader(const uint8_t* bytes) const;
+  HWY_INLINE void put_back(const LaneReader& cabac);
+  HWY_INLINE V significance(LaneReader& cabac);
+  HWY_INLINE M levels(LaneReader& cabac, V mask);
+  HWY_INLINE M signs_and_remaining(LaneReader& cabac, V count, V greater1, V rest, V lowest);
+
+  // Contexts, from the lowest byte on: of sig_coeff_flag in the first sub-block (the highest is
+  // that of DC) and in others; of coeff_abs_level_greater1_flag by set; of greater2 by set.
+  alignas(64) uint32_t significant_[2][kLanes], greater1_[4][kLanes], greater2_[kLanes];
+  alignas(64) uint32_t live_[kLanes];     // all ones where the lane has a picture
+  alignas(64) uint32_t history_[kLanes];  // coded_sub_block_flags, the last one lowest
+  // Of the sub-block: position of the block's last level, 16 where that was before, 0 where the
+  // lane has none; contexts of significance (LaneTables); whether it is another than the first.
+  alignas(64) uint32_t start_[kLanes], pattern_[kLanes], other_[kLanes];
   alignas(64) uint32_t seen_[kLanes];        // whether the sub-block before had a level above 1
-  alignas(64) uint32_t levels_[4 * kLanes];  // byte i % 4 of word i / 4: the i-th level
+  alignas(64) uint32_t flag_[kLanes];        // whether there is a sub-block
+  alignas(64) uint32_t levels_[4 * kLanes];  // by lane, four to a word; see level_words()
 };
 
 inline void LaneResidual::clear() {
@@ -67,93 +93,115 @@ inline void LaneResidual::idle(int lane, uint32_t position) {
   value_[lane] = 0;
   range_[lane] = 510u << 23;
   waiting_[lane] = 0;
+  ahead_[lane] = 0;
   next_[lane] = position;
-  start_[lane] = 0;
   mask_[lane] = 0;
+  sub_block_[lane] = 1;
+  live_[lane] = 0;
+  start_[lane] = 0;
   pattern_[lane] = 0xaaaaaaaa;
   other_[lane] = ~0u;
   flag_[lane] = 0;
 }
 
-inline void LaneResidual::ready(int lane, const SliceWalk& walk) {
-  const bool other = walk.sub_block() > 0;
-  start_[lane] = static_cast<uint32_t>(walk.start());
-  mask_[lane] = 1u << walk.start() & 0xffff;
-  if (walk.begins_block()) seen_[lane] = 0;
+inline void LaneResidual::set_contexts(int lane, const ContextStates& states) {
+  const auto word = [&](int first) {
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; ++i) bytes |= static_cast<uint32_t>(states[first + i]) << 8 * i;
+    return bytes;
+  };
+  for (int i = 0; i < kOutside; ++i) contexts_[i][lane] = states[i];
+  significant_[0][lane] = (word(kSignificant) & 0xffffff) | states[kSignificantDc] << 24;
+  significant_[1][lane] = word(kSignificant + 3) & 0xffffff;
+  for (int set = 0; set < 4; ++set) greater1_[set][lane] = word(kGreater1 + 4 * set);
+  greater2_[lane] = word(kGreater2);
+}
+
+inline void LaneResidual::ready(int lane, int sub_block, int start) {
+  const bool other = sub_block > 0;
+  live_[lane] = ~0u;
+  sub_block_[lane] = static_cast<uint32_t>(sub_block);
+  history_[lane] = 1;
+  start_[lane] = static_cast<uint32_t>(start);
+  mask_[lane] = 1u << start;
+  seen_[lane] = 0;
   flag_[lane] = ~0u;
   other_[lane] = other ? ~0u : 0;
-  pattern_[lane] = kLaneTables.patterns[other ? 1 : 0][walk.neighbours()];
+  pattern_[lane] = kLaneTables.patterns[other ? 4 : 0];
 }
 
-inline V LaneResidual::significance(LaneReader& cabac) {
+HWY_INLINE LaneReader LaneResidual::reader(const uint8_t* bytes) const {
+  return {load(value_), load(range_), load(waiting_), load(next_), load(ahead_), bytes};
+}
+
+HWY_INLINE void LaneResidual::put_back(const LaneReader& cabac) {
+  hn::Store(cabac.value, kD, value_);
+  hn::Store(cabac.range, kD, range_);
+  hn::Store(cabac.waiting, kD, waiting_);
+  hn::Store(cabac.next, kD, next_);
+  hn::Store(cabac.ahead, kD, ahead_);
+}
+
+HWY_INLINE V LaneResidual::significance(LaneReader& cabac) {
   const V start = load(start_), pattern = load(pattern_), other = load(other_);
-  const M in_first = hn::Not(mask_of(other));
-  const auto row = [&](int i) HWY_ATTR { return contexts_[kSignificant + i]; };
+  const V whole = set(16), byte = keep(24);
   V mask = hn::Zero(kD);
-  const V whole = set(16);
-  if (hn::AllTrue(kD, hn::Eq(pattern, set(0xaaaaaaaa))) && !any(in_first) &&
-      hn::AllTrue(kD, hn::Eq(start, whole))) {
+  if (hn::AllTrue(kD, hn::Eq(pattern, set(0xaaaaaaaa))) && hn::AllTrue(kD, hn::Eq(start, whole)) &&
+      hn::AllTrue(kD, mask_of(other))) {
     // All in the middle of dense blocks: one context.
-    V state = load(row(5));
-    const V all = set(~0u);
-    for (int i = 0; i < 5; ++i) {
-      cabac.need(3);
-      for (int k = 0; k < 3; ++k) {
-        mask = hn::Or(hn::Add(mask, mask), cabac.get<true>(state, all));
-      }
+    const V states = load(significant_[1]), all = set(~0u);
+    V state = hn::ShiftRight<16>(states);
+    for (uint32_t bin = 0; bin < 15; ++bin) {
+      cabac.need(bin);
+      mask = hn::Or(hn::Add(mask, mask), cabac.get<true>(state, all));
     }
     const M known = hn::Eq(mask, hn::Zero(kD));
-    const V active = vec_of(hn::Not(known));
-    cabac.need(3);
+    cabac.need(15);
     V last = state;
-    const V bin = cabac.get<false>(last, active);
+    const V bin = cabac.get<false>(last, vec_of(hn::Not(known)));
     state = select(known, state, last);
-    mask = hn::Or(hn::Add(mask, mask), select(known, set(1), bin));
-    hn::Store(state, kD, row(5));
-    return mask;
+    hn::Store(hn::Or(hn::And(states, set(0xffff)), hn::ShiftLeft<16>(state)), kD, significant_[1]);
+    return hn::Or(hn::Add(mask, mask), select(known, set(1), bin));
   }
-  V states[3];
-  for (int k = 0; k < 3; ++k) states[k] = select(in_first, load(row(k)), load(row(3 + k)));
+  const M is_other = mask_of(other);
+  V states = select(is_other, load(significant_[1]), load(significant_[0]));
   for (int i = 15; i > 0; --i) {
+    cabac.need(static_cast<uint32_t>(15 - i));
     const M active = hn::Gt(start, set(static_cast<uint32_t>(i)));
-    const M one = hn::TestBit(pattern, set(1u << 2 * i));
-    const M two = hn::TestBit(pattern, set(2u << 2 * i));
-    V state = select(two, states[2], select(one, states[1], states[0]));
-    if (i % 3 == 0) cabac.need(3);
-    const V bin = hn::And(cabac.get<false>(state, vec_of(active)), vec_of(active));
-    mask = hn::Or(mask, hn::ShiftLeftSame(bin, i));
-    states[2] = select(hn::And(active, two), state, states[2]);
-    states[1] = select(hn::And(active, one), state, states[1]);
-    states[0] = select(hn::AndNot(hn::Or(one, two), active), state, states[0]);
+    const V place = i > 1 ? hn::ShiftRightSame(pattern, 2 * i - 3) : hn::Add(pattern, pattern);
+    const V bin = cabac.get_byte(states, hn::And(place, byte), vec_of(active));
+    mask = hn::Or(hn::Add(mask, mask), bin);
   }
-  {
-    const M known =
-        hn::And(hn::And(hn::Eq(start, whole), mask_of(other)), hn::Eq(mask, hn::Zero(kD)));
-    const M active = hn::AndNot(known, hn::Gt(start, hn::Zero(kD)));
-    const M two = hn::TestBit(pattern, set(2));
-    const M one = hn::TestBit(pattern, set(1));
-    const V direct = load(contexts_[kSignificantDc]);
-    V state = select(two, states[2], select(one, states[1], states[0]));
-    state = select(in_first, direct, state);
-    cabac.need(3);
-    const V bin = hn::And(cabac.get<false>(state, vec_of(active)), vec_of(active));
-    mask = hn::Or(mask, select(known, set(1), bin));
-    hn::Store(select(hn::And(active, in_first), state, direct), kD, contexts_[kSignificantDc]);
-    const M here = hn::AndNot(in_first, active);
-    states[2] = select(hn::And(here, two), state, states[2]);
-    states[1] = select(hn::And(here, one), state, states[1]);
-    states[0] = select(hn::AndNot(hn::Or(one, two), here), state, states[0]);
-  }
-  for (int k = 0; k < 3; ++k) {
-    hn::Store(select(in_first, states[k], load(row(k))), kD, row(k));
-    hn::Store(select(in_first, load(row(3 + k)), states[k]), kD, row(3 + k));
-  }
-  return hn::Or(mask, load(mask_));
+  cabac.need(15);
+  // The only coefficient of a coded sub-block is known when it comes last.
+  const M known = hn::And(hn::And(hn::Eq(start, whole), is_other), hn::Eq(mask, hn::Zero(kD)));
+  const M active = hn::AndNot(known, hn::Gt(start, hn::Zero(kD)));
+  const V bin = cabac.get_byte(states, hn::And(hn::ShiftLeft<3>(pattern), byte), vec_of(active));
+  mask = hn::Or(hn::Add(mask, mask), select(known, set(1), bin));
+  hn::Store(select(is_other, load(significant_[0]), states), kD, significant_[0]);
+  hn::Store(select(is_other, states, load(significant_[1])), kD, significant_[1]);
+  return hn::And(hn::Or(mask, load(mask_)), load(flag_));
 }
 
-inline void LaneResidual::signs_and_remaining(LaneReader& cabac, V count, V greater1, V rest,
-                                              V lowest) {
-  const V zero = hn::Zero(kD), one = set(1);
+// Words of kLanes levels each (byte b of word w: level 4 * w + b) to rows of four words a lane, in
+// blocks of 128 bits as interleaving leaves them: see row_of().
+HWY_INLINE void store_rows(V w0, V w1, V w2, V w3, uint32_t* rows) {
+  const V a = hn::InterleaveLower(kD, w0, w1), b = hn::InterleaveUpper(kD, w0, w1);
+  const V c = hn::InterleaveLower(kD, w2, w3), d = hn::InterleaveUpper(kD, w2, w3);
+  const auto wide = [](V v) HWY_ATTR { return hn::BitCast(kD64, v); };
+  const auto put = [&](V64 v, int row) HWY_ATTR {
+    hn::Store(hn::BitCast(kD, v), kD, rows + row * kLanes);
+  };
+  put(hn::InterleaveLower(kD64, wide(a), wide(c)), 0);
+  put(hn::InterleaveUpper(kD64, wide(a), wide(c)), 1);
+  put(hn::InterleaveLower(kD64, wide(b), wide(d)), 2);
+  put(hn::InterleaveUpper(kD64, wide(b), wide(d)), 3);
+}
+constexpr int row_of(int lane) { return lane % 4 * kLanes + lane / 4 * 4; }
+
+HWY_INLINE M LaneResidual::signs_and_remaining(LaneReader& cabac, V count, V greater1, V rest,
+                                               V lowest) {
+  const V zero = hn::Zero(kD), one = cabac.one;
   V offset = hn::ShiftRight<23>(cabac.value), position = hn::Sub(cabac.next, cabac.waiting);
   LaneBypass bypass;
   bypass.peek(cabac, offset, position);
@@ -166,9 +214,8 @@ inline void LaneResidual::signs_and_remaining(LaneReader& cabac, V count, V grea
   const V max_rice = select(mask_of(persistent), set(16), set(4));
   M pending = mask_of(persistent);
   M bad = hn::Ne(zero, zero);
-  V words = zero;
-  int i = 0;
-  for (; i < 16; ++i) {
+  V words[4] = {zero, zero, zero, zero};
+  for (int i = 0; i < 16; ++i) {
     const M there = hn::Gt(count, set(static_cast<uint32_t>(i)));
     if (!any(there)) break;
     V level = one;
@@ -215,114 +262,110 @@ inline void LaneResidual::signs_and_remaining(LaneReader& cabac, V count, V grea
     signs = hn::Add(signs, signs);
     bad = hn::Or(bad, hn::And(there, hn::Gt(level, hn::Add(sign, set(127)))));
     const V sample = hn::And(hn::Add(hn::Xor(level, hn::Sub(zero, sign)), sign), set(255));
-    words = hn::Or(words, hn::ShiftLeftSame(sample, 8 * (i % 4)));
-    if (i % 4 == 3) {
-      hn::Store(words, kD, levels_ + i / 4 * kLanes);
-      words = zero;
-    }
+    words[i / 4] = hn::Or(words[i / 4], hn::ShiftLeftSame(sample, 8 * (i % 4)));
   }
-  if (i % 4 != 0) hn::Store(words, kD, levels_ + i / 4 * kLanes);
+  store_rows(words[0], words[1], words[2], words[3], levels_);
   hn::Store(statistic, kD, statistic_);
-  hn::Store(vec_of(bad), kD, bad_);
 
   bypass.end(cabac, offset, position);
   cabac.value = hn::ShiftLeft<23>(offset);
   cabac.waiting = zero;
   cabac.next = position;
+  return bad;
 }
 
-inline void LaneResidual::levels(LaneReader& cabac, V mask) {
+HWY_INLINE M LaneResidual::levels(LaneReader& cabac, V mask) {
   const V count = hn::PopulationCount(mask), seen = load(seen_);
-  const M set1 = mask_of(seen), in_first = hn::Not(mask_of(load(other_)));
-  const V one = set(1);
-  V states[4];
-  const bool any_first = any(in_first);
-  const auto row = [&](int s, int k) HWY_ATTR { return contexts_[kGreater1 + 4 * s + k]; };
-  for (int k = 0; k < 4; ++k) {
-    states[k] = select(set1, load(row(3, k)), load(row(2, k)));
-    if (any_first)
-      states[k] = select(in_first, select(set1, load(row(1, k)), load(row(0, k))), states[k]);
-  }
+  const M after = mask_of(seen), is_other = mask_of(load(other_));
+  const V set = hn::Add(hn::And(seen, cabac.one), hn::And(load(other_), cabac.two));
+  V states = select(is_other, select(after, load(greater1_[3]), load(greater1_[2])),
+                    select(after, load(greater1_[1]), load(greater1_[0])));
   V greater1 = hn::Zero(kD);
+  cabac.refill();
   for (int i = 0; i < 8; ++i) {
-    const M active = hn::Gt(count, set(static_cast<uint32_t>(i)));
+    const M active = hn::Gt(count, hn::Set(kD, static_cast<uint32_t>(i)));
     if (!any(active)) break;
-    const int k = i < 2 ? i + 1 : 3;
-    const M greater = hn::Ne(greater1, hn::Zero(kD));
-    V state = select(greater, states[0], states[k]);
-    if (i % 3 == 0) cabac.need(3);
-    const V bin = hn::And(cabac.get<false>(state, vec_of(active)), vec_of(active));
-    states[0] = select(hn::And(greater, active), state, states[0]);
-    states[k] = select(hn::AndNot(greater, active), state, states[k]);
+    cabac.need(static_cast<uint32_t>(i));
+    const V context = hn::Set(kD, 8 * static_cast<uint32_t>(i < 2 ? i + 1 : 3));
+    const V byte = hn::IfThenElseZero(hn::Eq(greater1, hn::Zero(kD)), context);
+    const V bin = cabac.get_byte(states, byte, vec_of(active));
     greater1 = hn::Or(greater1, hn::ShiftLeftSame(bin, i));
   }
-  for (int k = 0; k < 4; ++k) {
-    if (any_first) {
-      hn::Store(select(hn::AndNot(set1, in_first), states[k], load(row(0, k))), kD, row(0, k));
-      hn::Store(select(hn::And(set1, in_first), states[k], load(row(1, k))), kD, row(1, k));
-    }
-    hn::Store(select(hn::Or(set1, in_first), load(row(2, k)), states[k]), kD, row(2, k));
-    hn::Store(select(hn::AndNot(in_first, set1), states[k], load(row(3, k))), kD, row(3, k));
+  for (int s = 0; s < 4; ++s) {
+    const M here = hn::Eq(set, hn::Set(kD, static_cast<uint32_t>(s)));
+    hn::Store(select(here, states, load(greater1_[s])), kD, greater1_[s]);
   }
   const M greater = hn::Ne(greater1, hn::Zero(kD));
   hn::Store(select(hn::Gt(count, hn::Zero(kD)), vec_of(greater), seen), kD, seen_);
   V rest = greater1;
   const V lowest = hn::And(greater1, hn::Sub(hn::Zero(kD), greater1));
   if (any(greater)) {
-    const auto row2 = [&](int s) HWY_ATTR { return contexts_[kGreater2 + s]; };
-    V state = select(set1, load(row2(3)), load(row2(2)));
-    state = select(in_first, select(set1, load(row2(1)), load(row2(0))), state);
-    cabac.need(3);
-    const V bin = cabac.get<false>(state, vec_of(greater));
-    for (int s = 0; s < 4; ++s) {
-      M here = greater;
-      here = s < 2 ? hn::And(here, in_first) : hn::AndNot(in_first, here);
-      here = s % 2 != 0 ? hn::And(here, set1) : hn::AndNot(set1, here);
-      hn::Store(select(here, state, load(row2(s))), kD, row2(s));
-    }
-    rest = select(hn::Eq(bin, one), rest, hn::AndNot(lowest, rest));
+    cabac.need_one();
+    V sets = load(greater2_);
+    const V bin = cabac.get_byte(sets, hn::ShiftLeft<3>(set), vec_of(greater));
+    hn::Store(sets, kD, greater2_);
+    rest = select(hn::Eq(bin, cabac.one), rest, hn::AndNot(lowest, rest));
   }
-  signs_and_remaining(cabac, count, greater1, rest, lowest);
+  return signs_and_remaining(cabac, count, greater1, rest, lowest);
 }
 
-inline void LaneResidual::decode_sub_blocks(const uint8_t* bytes) {
-  LaneReader cabac{load(value_), load(range_), load(waiting_), load(next_), bytes};
-  cabac.refill();
-  V mask = significance(cabac);
-  // Idle lanes have none.
-  mask = hn::And(mask, load(flag_));
+inline uint32_t LaneResidual::decode_sub_blocks(const uint8_t* bytes) {
+  LaneReader cabac = reader(bytes);
+  const V mask = significance(cabac);
   hn::Store(mask, kD, mask_);
-  levels(cabac, mask);
-  hn::Store(cabac.value, kD, value_);
-  hn::Store(cabac.range, kD, range_);
-  hn::Store(cabac.waiting, kD, waiting_);
-  hn::Store(cabac.next, kD, next_);
+  const M bad = levels(cabac, mask);
+  put_back(cabac);
+  return bits_of(bad);
 }
 
-inline void LaneResidual::coded_flags(const uint8_t* bytes) {
-  LaneReader cabac{load(value_), load(range_), load(waiting_), load(next_), bytes};
-  cabac.need(1);
-  const M active = mask_of(load(coded_)), second = mask_of(load(second_));
-  const V row0 = load(contexts_[kCodedSubBlock]), row1 = load(contexts_[kCodedSubBlock + 1]);
-  V state = select(second, row1, row0);
-  const V bin = cabac.get<false>(state, vec_of(active));
-  hn::Store(select(hn::And(active, second), state, row1), kD, contexts_[kCodedSubBlock + 1]);
-  hn::Store(select(hn::AndNot(second, active), state, row0), kD, contexts_[kCodedSubBlock]);
-  hn::Store(bin, kD, coded_);
-  hn::Store(cabac.value, kD, value_);
-  hn::Store(cabac.range, kD, range_);
-  hn::Store(cabac.waiting, kD, waiting_);
-  hn::Store(cabac.next, kD, next_);
+inline uint32_t LaneResidual::step(const uint8_t* bytes) {
+  LaneReader cabac = reader(bytes);
+  const V zero = hn::Zero(kD), one = cabac.one;
+  V sub_block = load(sub_block_), history = load(history_), neighbours = zero;
+  V rows[2] = {load(contexts_[kCodedSubBlock]), load(contexts_[kCodedSubBlock + 1])};
+  const M live = mask_of(load(live_)), ends = hn::And(live, hn::Eq(sub_block, zero));
+  M on_way = hn::AndNot(ends, live);
+  do {
+    sub_block = hn::Sub(sub_block, hn::And(vec_of(on_way), one));
+    const V place = lookup64(kLaneTables.neighbours, sub_block);
+    const V near = hn::And(hn::Shr(history, hn::And(place, set(31))), hn::ShiftRight<8>(place));
+    const M last = hn::Eq(sub_block, zero), asks = hn::AndNot(last, on_way);
+    const M second = hn::Ne(near, zero);
+    V state = select(second, rows[1], rows[0]);
+    cabac.need_one();
+    const V bin = cabac.get<false>(state, vec_of(asks));
+    rows[0] = select(hn::AndNot(second, asks), state, rows[0]);
+    rows[1] = select(hn::And(second, asks), state, rows[1]);
+    const M coded = hn::And(on_way, hn::Or(last, hn::Eq(bin, one)));
+    history = select(on_way, hn::Add(history, history), history);
+    history = hn::Or(history, hn::And(vec_of(coded), one));
+    neighbours = select(coded, near, neighbours);
+    on_way = hn::AndNot(coded, on_way);
+  } while (hn::CountTrue(kD, on_way) > kMostOnWay);
+  put_back(cabac);
+  hn::Store(rows[0], kD, contexts_[kCodedSubBlock]);
+  hn::Store(rows[1], kD, contexts_[kCodedSubBlock + 1]);
+  hn::Store(sub_block, kD, sub_block_);
+  hn::Store(history, kD, history_);
+
+  const M decodes = hn::AndNot(hn::Or(ends, on_way), live);
+  const V other = vec_of(hn::Ne(sub_block, zero));
+  const V pattern =
+      lookup16(kLaneTables.patterns, hn::Add(neighbours, hn::And(other, hn::Set(kD, 4))));
+  hn::Store(hn::IfThenElseZero(decodes, set(16)), kD, start_);
+  hn::Store(select(decodes, pattern, set(0xaaaaaaaa)), kD, pattern_);
+  hn::Store(select(decodes, other, set(~0u)), kD, other_);
+  hn::Store(vec_of(decodes), kD, flag_);
+  hn::Store(zero, kD, mask_);
+  return bits_of(ends);
 }
 
 inline void LaneResidual::write_block(int lane, uint8_t* target, size_t stride) const {
   const hn::Full128<uint8_t> d8;
-  alignas(16) uint32_t level[4];
-  for (int i = 0; i < 4; ++i) level[i] = levels_[i * kLanes + lane];
   const uint32_t mask = mask_[lane];
   const auto order = hn::Add(hn::Load(d8, kLaneTables.expand_high[mask >> 8]),
                              hn::Load(d8, kLaneTables.expand_low[mask & 255]));
-  const auto levels = hn::Load(d8, reinterpret_cast<const uint8_t*>(level));
+  const auto levels = hn::Load(d8, reinterpret_cast<const uint8_t*>(levels_ + row_of(lane)));
   const auto samples = hn::Xor(hn::TableLookupBytesOr0(levels, order), hn::Set(d8, uint8_t{128}));
   alignas(16) uint8_t block[16];
   hn::Store(samples, d8, block);

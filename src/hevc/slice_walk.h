@@ -52,9 +52,9 @@ class SliceWalk {
 
   // Where the samples of the sub-block go, and how far apart its rows are; blocks outside of the
   // picture go nowhere.
-  uint8_t* target(size_t& stride) {
-    const uint32_t x = column_ * kBlock + kScan8[sub_block_] % 8 * kSubBlock;
-    const uint32_t y = row_ * kBlock + kScan8[sub_block_] / 8 * kSubBlock;
+  uint8_t* target(int sub_block, size_t& stride) {
+    const uint32_t x = column_ * kBlock + kScan8[sub_block] % 8 * kSubBlock;
+    const uint32_t y = row_ * kBlock + kScan8[sub_block] / 8 * kSubBlock;
     if (x >= job_->target.width || y >= job_->target.height) {
       stride = kSubBlock;
       return nowhere_;
@@ -77,6 +77,11 @@ class SliceWalk {
   int coded_context() const { return kCodedSubBlock + (neighbours_ != 0 ? 1 : 0); }
   [[gnu::always_inline]] void set_coded() { coded_ |= uint64_t{1} << kScan8[sub_block_]; }
 
+  // From the end of a block to the first coded sub-block of the next that has any.
+  template <typename Cabac>
+  bool next_block(Cabac& cabac) {
+    return end_block(cabac) && begin_block(cabac);
+  }
   // From a sub-block that was decoded to the next coded one. False at the end of the picture and at
   // faults.
   template <typename Cabac>
@@ -87,7 +92,7 @@ class SliceWalk {
         return true;
       }
     }
-    return end_block(cabac) && begin_block(cabac);
+    return next_block(cabac);
   }
 
   // coding_quadtree up to the block's first coded sub-block, over blocks that have none.
