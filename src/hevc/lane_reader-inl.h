@@ -35,8 +35,8 @@ struct LaneReader {
   static constexpr uint32_t kWindow = kLong ? 23 + 32 : 23;
   static constexpr uint32_t kMaxShift = 6;  // of a context bin: no LPS range is below 6
 
-  V one = keep(1), two = keep(2), quarters = keep(24), highest = keep(124),
-          lps_bits = keep(255u << 23);
+  V one = keep(1), two = keep(2), quarters = keep(24), highest = keep(124);
+  V lps_bits = keep(255u << 23), index_bits = keep(126);
 
   HWY_INLINE void refill() {
     if (kLong) {
@@ -89,14 +89,41 @@ struct LaneReader {
     return bin;
   }
 
-  // The same of contexts of which four are in one word: that of `byte` (times 8). The bin is 0 in
-  // inactive lanes, and their contexts stay.
-  HWY_INLINE V get_byte(V& states, V byte, V active) {
-    const V old = hn::And(hn::Shr(states, byte), set(127));
+  // The same of contexts of which four are in one word: that of `byte` (times 8); those of inactive
+  // lanes stay. The bin is bit 0 of what is returned, the other bits are anything.
+  HWY_INLINE V get_byte(V& states, V byte, M active) {
+#if HWY_TARGET == HWY_AVX3_DL
+    // As get(), with the index taken from the word as it is and the byte changed in place.
+    const V moved = hn::Shr(states, byte), index = hn::ShiftRight<1>(moved);
+    const V eights = hn::And(hn::ShiftRight<26>(range), quarters);
+    const V lps{_mm512_maskz_and_epi32(
+        active.raw, _mm512_rorv_epi32(lps_words(index).raw, eights.raw), lps_bits.raw)};
+    const V mps = hn::Sub(range, lps);
+    const __mmask16 less = _mm512_cmple_epu32_mask(mps.raw, value.raw);
+    const auto table = [](const uint8_t* bytes) HWY_ATTR {
+      return _mm512_load_si512(reinterpret_cast<const void*>(bytes));
+    };
+    constexpr __mmask64 kLowest = 0x1111111111111111;
+    const V more{_mm512_maskz_permutexvar_epi8(kLowest, index.raw, table(kLaneTables.more_bytes))};
+    const V fewer{_mm512_maskz_permutexvar_epi8(kLowest, index.raw, table(kLaneTables.next_bytes))};
+    const V next_state{_mm512_mask_mov_epi32(more.raw, less, fewer.raw)};
+    value = hn::Min(value, hn::Sub(value, mps));
+    range = V{_mm512_mask_mov_epi32(mps.raw, less, lps.raw)};
+    const V shift = leading_zeros(range);
+    range = hn::Shl(range, shift);
+    shift_left(value, ahead, shift);
+    waiting = hn::Sub(waiting, shift);
+    // Both tables hold states of valMps 0: bit 0 of the change is whether valMps changes.
+    const V change = hn::Shl(hn::Xor(next_state, hn::And(moved, index_bits)), byte);
+    states = V{_mm512_mask_xor_epi32(states.raw, active.raw, states.raw, change.raw)};
+    return V{_mm512_mask_xor_epi32(moved.raw, less, moved.raw, one.raw)};
+#else
+    const V old = hn::And(hn::Shr(states, byte), set(127)), on = hn::VecFromMask(kD, active);
     V state = old;
-    const V bin = get<false>(state, active);
-    states = hn::Xor(states, hn::Shl(hn::And(hn::Xor(state, old), active), byte));
-    return hn::And(bin, active);
+    const V bin = get<false>(state, on);
+    states = hn::Xor(states, hn::Shl(hn::And(hn::Xor(state, old), on), byte));
+    return bin;
+#endif
   }
 };
 

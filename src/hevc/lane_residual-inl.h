@@ -165,19 +165,21 @@ HWY_INLINE V LaneResidual::significance(LaneReader& cabac) {
   }
   const M is_other = mask_of(other);
   V states = select(is_other, load(significant_[1]), load(significant_[0]));
+#pragma GCC unroll 16
   for (int i = 15; i > 0; --i) {
     cabac.need(static_cast<uint32_t>(15 - i));
     const M active = hn::Gt(start, set(static_cast<uint32_t>(i)));
     const V place = i > 1 ? hn::ShiftRightSame(pattern, 2 * i - 3) : hn::Add(pattern, pattern);
-    const V bin = cabac.get_byte(states, hn::And(place, byte), vec_of(active));
-    mask = hn::Or(hn::Add(mask, mask), bin);
+    const V bin = cabac.get_byte(states, hn::And(place, byte), active);
+    mask = hn::Or(hn::Add(mask, mask), hn::And(bin, cabac.one));
   }
   cabac.need(15);
   // The only coefficient of a coded sub-block is known when it comes last.
   const M known = hn::And(hn::And(hn::Eq(start, whole), is_other), hn::Eq(mask, hn::Zero(kD)));
   const M active = hn::AndNot(known, hn::Gt(start, hn::Zero(kD)));
-  const V bin = cabac.get_byte(states, hn::And(hn::ShiftLeft<3>(pattern), byte), vec_of(active));
-  mask = hn::Or(hn::Add(mask, mask), select(known, set(1), bin));
+  const V bin = cabac.get_byte(states, hn::And(hn::ShiftLeft<3>(pattern), byte), active);
+  mask = hn::Or(hn::Add(mask, mask), hn::Or(hn::And(bin, cabac.one), hn::And(vec_of(known), cabac.one)));
+  mask = hn::And(mask, hn::Sub(hn::Shl(cabac.one, start), cabac.one));  // those that were active
   hn::Store(select(is_other, load(significant_[0]), states), kD, significant_[0]);
   hn::Store(select(is_other, states, load(significant_[1])), kD, significant_[1]);
   return hn::And(hn::Or(mask, load(mask_)), load(flag_));
@@ -288,8 +290,8 @@ HWY_INLINE M LaneResidual::levels(LaneReader& cabac, V mask) {
     cabac.need(static_cast<uint32_t>(i));
     const V context = hn::Set(kD, 8 * static_cast<uint32_t>(i < 2 ? i + 1 : 3));
     const V byte = hn::IfThenElseZero(hn::Eq(greater1, hn::Zero(kD)), context);
-    const V bin = cabac.get_byte(states, byte, vec_of(active));
-    greater1 = hn::Or(greater1, hn::ShiftLeftSame(bin, i));
+    const V bin = cabac.get_byte(states, byte, active);
+    greater1 = hn::Or(greater1, hn::ShiftLeftSame(hn::IfThenElseZero(active, hn::And(bin, cabac.one)), i));
   }
   for (int s = 0; s < 4; ++s) {
     const M here = hn::Eq(set, hn::Set(kD, static_cast<uint32_t>(s)));
@@ -302,9 +304,9 @@ HWY_INLINE M LaneResidual::levels(LaneReader& cabac, V mask) {
   if (any(greater)) {
     cabac.need_one();
     V sets = load(greater2_);
-    const V bin = cabac.get_byte(sets, hn::ShiftLeft<3>(set), vec_of(greater));
+    const V bin = cabac.get_byte(sets, hn::ShiftLeft<3>(set), greater);
     hn::Store(sets, kD, greater2_);
-    rest = select(hn::Eq(bin, cabac.one), rest, hn::AndNot(lowest, rest));
+    rest = select(hn::TestBit(bin, cabac.one), rest, hn::AndNot(lowest, rest));
   }
   return signs_and_remaining(cabac, count, greater1, rest, lowest);
 }

@@ -16,7 +16,10 @@ struct LaneTables {
   // State after the less probable bin, by state; and by pStateIdx two bytes each, valMps 0 lower.
   alignas(64) uint32_t next[128] = {};
   alignas(64) uint32_t next_pairs[32] = {};
-  alignas(64) uint8_t next_bytes[64] = {};  // by pStateIdx, of valMps 0; exclusive or valMps
+  // By pStateIdx, of valMps 0 (for 1 their lowest bit is inverted), after the more and the less
+  // probable bin.
+  alignas(64) uint8_t more_bytes[64] = {};
+  alignas(64) uint8_t next_bytes[64] = {};
   // A sub-block's levels, in coding order, to raster order. The sum of the bytes of both halves of
   // the mask is the number of the level, above 127 where there is none.
   alignas(64) uint8_t expand_high[256][16] = {};
@@ -39,6 +42,7 @@ struct LaneTables {
       next[i] = next_state(static_cast<uint8_t>(i), (i & 1) == 0);
       next_pairs[i / 4] |= next[i] << 8 * (i % 4);
       if (i % 2 == 0) next_bytes[i / 2] = static_cast<uint8_t>(next[i]);
+      if (i % 2 == 0) more_bytes[i / 2] = next_state(static_cast<uint8_t>(i), false);
     }
     for (int mask = 0; mask < 256; ++mask) {
       int count = 0;
