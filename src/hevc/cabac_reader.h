@@ -76,6 +76,23 @@ class CabacReader {
     return bin;
   }
 
+  // The same of a bin that is nearly always what its context finds more probable: then a branch is
+  // quicker.
+  [[gnu::always_inline]] bool get_likely(int context) {
+    Context& place = contexts_[context * stride];
+    const uint64_t word = word_of(place);
+    if (waiting_ < 8) refill();
+    const uint32_t lps = static_cast<uint32_t>(word) >> (range_ >> 3 & 24) & 255;
+    const uint32_t mps = range_ - lps;
+    if (value_ >= uint64_t{mps} << 55) [[unlikely]] return get(context);
+    put_word(place, kRead.state[word >> 40 & 127]);
+    const int shift = mps < 256 ? 1 : 0;  // no more: mps is at least 128
+    range_ = mps << shift;
+    value_ <<= shift;
+    waiting_ -= shift;
+    return (word >> 32 & 1) != 0;
+  }
+
   bool get_terminate() {
     if (waiting_ < 8) refill();
     range_ -= 2;

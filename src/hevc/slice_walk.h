@@ -125,7 +125,11 @@ inline void SliceWalk::flatten_block() {
   const uint32_t width = std::min(kBlock, target.width - x);
   const uint32_t height = std::min(kBlock, target.height - y);
   uint8_t* row = target.samples + y * target.stride + x;
-  for (uint32_t i = 0; i < height; ++i, row += target.stride) std::memset(row, 128, width);
+  if (width == kBlock) {  // of a known size, so no call
+    for (uint32_t i = 0; i < height; ++i, row += target.stride) std::memset(row, 128, kBlock);
+  } else {
+    for (uint32_t i = 0; i < height; ++i, row += target.stride) std::memset(row, 128, width);
+  }
 }
 
 template <typename Cabac>
@@ -159,7 +163,7 @@ bool SliceWalk::begin_block(Cabac& cabac) {
     flatten_block();
     // Left and above are in the same slice wherever they are in the picture.
     const int neighbours = skipped_[column_] + skipped_[column_ + 1];
-    if (!cabac.get(kCuTransquantBypass)) {
+    if (!cabac.get_likely(kCuTransquantBypass)) {
       fail(SliceFaultKind::general);
       return false;
     }
@@ -173,9 +177,9 @@ bool SliceWalk::begin_block(Cabac& cabac) {
 // coding_unit after cu_skip_flag, and residual_coding up to the last position.
 template <typename Cabac>
 bool SliceWalk::read_unit(Cabac& cabac) {
-  const bool intra = cabac.get(kPredMode);
-  if (intra || !cabac.get(kPartMode) || !cabac.get(kMerge) || cabac.get(kCbfChroma) ||
-      cabac.get(kCbfChroma)) {
+  const bool intra = cabac.get_likely(kPredMode);
+  if (intra || !cabac.get_likely(kPartMode) || !cabac.get_likely(kMerge) ||
+      cabac.get_likely(kCbfChroma) || cabac.get_likely(kCbfChroma)) {
     fail(SliceFaultKind::general);
     return false;
   }
