@@ -30,44 +30,92 @@ struct SignificanceContexts {
 };
 inline constexpr SignificanceContexts kSignificanceContexts;
 
+// One picture, from sub-block to sub-block.
 class BlockDecoder {
  public:
   using Cabac = CabacReader<uint64_t, 1>;
 
-  explicit BlockDecoder(SliceJob& job) : persistent_rice_(job.parameters.persistent_rice) {
-    walk_.begin(job);
+  // Takes pictures until one has a sub-block to decode; false where there are no more.
+  bool take(JobSource& source) {
+    while (SliceJob* job = source.take()) {
+      if (begin(*job)) return true;
+      source.finish(*job);
+    }
+    return false;
   }
 
-  void decode() {
-    std::array<uint64_t, kContextCount> contexts;
-    const ContextStates states = initial_contexts(SliceType::p);
-    for (size_t i = 0; i < states.size(); ++i) contexts[i] = kRead.state[states[i]];
-    Cabac cabac(walk_.window().bytes(), 9, 510, walk_.first_offset(), contexts.data());
-    if (!walk_.begin_block(cabac)) return;
-    do {
-      if (!sub_block(cabac)) {
-        walk_.fail(SliceFaultKind::general);
-        return;
+  // sig_coeff_flags of the sub-blocks that n pictures are at: masks of scan positions. Together,
+  // because one waits for its arithmetic decoder most of the time.
+  template <int n>
+  [[gnu::always_inline]] static void significance(BlockDecoder* const (&at)[n],
+                                                  uint32_t (&masks)[n]) {
+    Cabac cabac[n];  // see LaneReader
+    const uint8_t* contexts[n];
+    bool whole = true;
+    for (int k = 0; k < n; ++k) {
+      cabac[k] = at[k]->cabac_;
+      contexts[k] = at[k]->contexts_here();
+      masks[k] = 0;
+      whole &= !at[k]->walk_.begins_block();
+    }
+    if (whole) {
+      for (int i = 15; i > 0; --i) {
+        for (int k = 0; k < n; ++k) {
+          if (i % Cabac::kFilled == Cabac::kFilled - 1) cabac[k].refill();
+          masks[k] |= (cabac[k].get_filled(contexts[k][i]) ? 1u : 0u) << i;
+        }
       }
-    } while (walk_.next(cabac));
+      for (int k = 0; k < n; ++k) {
+        // The only coefficient of a coded sub-block is known when it comes last.
+        const bool known = masks[k] == 0 && at[k]->walk_.sub_block() > 0;
+        masks[k] |= known || cabac[k].get_filled(contexts[k][0]) ? 1u : 0u;
+      }
+    } else {
+      for (int k = 0; k < n; ++k) {
+        const int start = at[k]->walk_.start();
+        masks[k] = 1u << start & 0xffff;
+        for (int i = start - 1; i > 0; --i) {
+          masks[k] |= (cabac[k].get(contexts[k][i]) ? 1u : 0u) << i;
+        }
+        const bool known = masks[k] == 0 && at[k]->walk_.sub_block() > 0;
+        if (start > 0) masks[k] |= known || cabac[k].get(contexts[k][0]) ? 1u : 0u;
+      }
+    }
+    for (int k = 0; k < n; ++k) at[k]->cabac_ = cabac[k];
+  }
+
+  // The sub-block's levels, and on to the next one; false where there are no more pictures.
+  [[gnu::always_inline]] bool advance(JobSource& source, uint32_t mask) {
+    Cabac cabac = cabac_;
+    if (walk_.begins_block()) greater1_seen_ = false;
+    if (mask != 0 && !levels(cabac, mask, walk_.sub_block() > 0 ? 2 : 0)) {
+      walk_.fail(SliceFaultKind::general);
+    } else if (walk_.next(cabac)) {
+      cabac_ = cabac;
+      return true;
+    }
+    source.finish(walk_.job());
+    return take(source);
   }
 
  private:
-  // False at a level that no 8-bit sample has.
-  [[gnu::always_inline]] bool sub_block(Cabac& cabac) {
-    const int start = walk_.start(), other = walk_.sub_block() > 0 ? 1 : 0;
-    if (walk_.begins_block()) greater1_seen_ = false;
-    const uint8_t* contexts = kSignificanceContexts.at[other][walk_.neighbours()];
-    uint32_t mask = 1u << start & 0xffff;
-    for (int i = start - 1; i > 0; --i) mask |= (cabac.get(contexts[i]) ? 1u : 0u) << i;
-    if (start > 0) {
-      // The only coefficient of a coded sub-block is known when it comes last.
-      const bool known = start == 16 && other != 0 && mask == 0;
-      mask |= known || cabac.get(contexts[0]) ? 1u : 0u;
-    }
-    return mask == 0 || levels(cabac, mask, 2 * other);
+  bool begin(SliceJob& job) {
+    walk_.begin(job);
+    persistent_rice_ = job.parameters.persistent_rice;
+    statistic_ = 0;
+    const ContextStates states = initial_contexts(SliceType::p);
+    for (size_t i = 0; i < states.size(); ++i) contexts_[i] = kRead.state[states[i]];
+    Cabac cabac(walk_.window().bytes(), 9, 510, walk_.first_offset(), contexts_.data());
+    const bool begun = walk_.begin_block(cabac);
+    cabac_ = cabac;
+    return begun;
   }
 
+  const uint8_t* contexts_here() const {
+    return kSignificanceContexts.at[walk_.sub_block() > 0 ? 1 : 0][walk_.neighbours()];
+  }
+
+  // False at a level that no 8-bit sample has.
   [[gnu::always_inline]] bool levels(Cabac& cabac, uint32_t mask, int first_set) {
     const int count = std::popcount(mask), flags = std::min(count, 8);
     const int set = first_set + (greater1_seen_ ? 1 : 0);
@@ -157,17 +205,40 @@ class BlockDecoder {
     return true;
   }
 
-  const bool persistent_rice_;
+  bool persistent_rice_ = false;
   bool greater1_seen_ = false;
   int statistic_ = 0;  // StatCoeff[3]
+  std::array<uint64_t, kContextCount> contexts_;
+  Cabac cabac_;
   SliceWalk walk_;
 };
 
-inline void decode_with_blocks(JobSource& source) {
-  while (SliceJob* job = source.take()) {
-    BlockDecoder(*job).decode();
-    source.finish(*job);
+// While n pictures are there.
+template <int n>
+[[gnu::always_inline]] inline int decode_together(JobSource& source, BlockDecoder* (&at)[n]) {
+  uint32_t masks[n];
+  while (true) {
+    BlockDecoder::significance(at, masks);
+    int left = 0;
+#pragma GCC unroll 1
+    for (int k = 0; k < n; ++k) {
+      if (at[k]->advance(source, masks[k])) at[left++] = at[k];
+    }
+    if (left < n) return left;
   }
+}
+
+// Two are enough: a third hides no more.
+inline void decode_with_blocks(JobSource& source) {
+  BlockDecoder first, second;
+  BlockDecoder* both[] = {&first, &second};
+  BlockDecoder* last[] = {&first};
+  if (!first.take(source)) return;
+  if (second.take(source)) {
+    if (decode_together<2>(source, both) == 0) return;
+    last[0] = both[0];
+  }
+  decode_together<1>(source, last);
 }
 
 }  // namespace kvcodec::hevc

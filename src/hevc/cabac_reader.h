@@ -42,6 +42,7 @@ template <typename Context, int stride>
 class CabacReader {
  public:
   // Positions are bits of `bytes`. `offset` is ivlOffset, whose last bit is before `position`.
+  CabacReader() = default;
   CabacReader(const uint8_t* bytes, uint32_t position, uint32_t range, uint32_t offset,
               Context* contexts)
       : bytes_(bytes),
@@ -55,11 +56,23 @@ class CabacReader {
   uint32_t position() const { return next_ - static_cast<uint32_t>(waiting_); }
   void move_down(uint32_t bits) { next_ -= bits; }
 
+  [[gnu::always_inline]] void refill() {
+    const uint64_t more = __builtin_bswap64(load64(bytes_ + (next_ >> 3))) << (next_ & 7);
+    value_ |= more >> 1 >> (8 + waiting_);
+    next_ += static_cast<uint32_t>(55 - waiting_);
+    waiting_ = 55;
+  }
+
   [[gnu::always_inline]] bool get(int context) {
+    if (waiting_ < 8) refill();
+    return get_filled(context);
+  }
+  // As often as kFilled times after refill().
+  static constexpr int kFilled = 8;
+  [[gnu::always_inline]] bool get_filled(int context) {
     Context& place = contexts_[context * stride];
     const uint64_t word = word_of(place);
     const uint64_t more = kRead.state[word >> 40 & 127], less = kRead.state[word >> 48];
-    if (waiting_ < 8) refill();
     const uint32_t lps = static_cast<uint32_t>(word) >> (range_ >> 3 & 24) & 255;
     const uint32_t mps = range_ - lps;
     const uint64_t scaled = uint64_t{mps} << 55;
@@ -130,19 +143,12 @@ class CabacReader {
   }
 
  private:
-  [[gnu::always_inline]] void refill() {
-    const uint64_t more = __builtin_bswap64(load64(bytes_ + (next_ >> 3))) << (next_ & 7);
-    value_ |= more >> (9 + waiting_);
-    next_ += static_cast<uint32_t>(55 - waiting_);
-    waiting_ = 55;
-  }
-
-  const uint8_t* bytes_;
-  Context* contexts_;
-  uint32_t range_;
-  uint64_t value_;
-  int waiting_ = 0;  // bits below the offset
-  uint32_t next_;    // position of the first bit not in value_
+  const uint8_t* bytes_ = nullptr;
+  Context* contexts_ = nullptr;
+  uint32_t range_ = 0;
+  uint64_t value_ = 0;
+  int waiting_ = 0;    // bits below the offset
+  uint32_t next_ = 0;  // position of the first bit not in value_
 };
 
 }  // namespace kvcodec::hevc
