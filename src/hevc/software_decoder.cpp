@@ -14,8 +14,8 @@ namespace kvcodec::hevc {
 namespace {
 
 // From this many pictures on the widest lanes are faster than one after another (hevc_decode_bench:
-// 16 lanes of AVX-512 do 4 to 5 times the scalar code on every plane, so a lane a quarter).
-constexpr size_t kMinPicturesForLanes = 4;
+// one lane of AVX-512 is half as fast as the scalar code, and more lanes cost next to nothing).
+size_t min_pictures_for(const DecoderOps& lanes) { return lanes.lanes >= 16 ? 3 : 4; }
 
 const DecoderOps& one_by_one() {
   const DecoderOps* bmi2 = bmi2_decoder();
@@ -24,7 +24,7 @@ const DecoderOps& one_by_one() {
 
 const DecoderOps& variant_for(size_t pictures) {
   const std::span<const DecoderOps> lanes = lane_decoders();
-  return pictures < kMinPicturesForLanes || lanes.empty() ? one_by_one() : lanes.back();
+  return lanes.empty() || pictures < min_pictures_for(lanes.back()) ? one_by_one() : lanes.back();
 }
 
 // Jobs of all callers, decoded by the threads of those who wait for them. Allocates nothing once
