@@ -28,8 +28,8 @@ struct SliceFault {
   bool operator==(const SliceFault&) const = default;
 };
 
-// Slice data to decode. The data must have passed find_forbidden_bytes(), the parameters
-// check_parameters(), and the target has their size.
+// Slice data to decode. The data must have passed find_forbidden_bytes(), and the target has the
+// parameters' size: any of 1 to kMaxPictureSide samples a side, also below what streams may have.
 struct SliceJob {
   StreamParameters parameters;
   std::span<const uint8_t> slice_data;  // see stream.h
