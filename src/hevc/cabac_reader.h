@@ -97,7 +97,8 @@ class CabacReader {
     if (waiting_ < 8) refill();
     const uint32_t lps = static_cast<uint32_t>(word) >> (range_ >> 3 & 24) & 255;
     const uint32_t mps = range_ - lps;
-    if (value_ >= uint64_t{mps} << 55) [[unlikely]] return get(context);
+    if (value_ >= uint64_t{mps} << 55) [[unlikely]]
+      return get(context);
     put_word(place, kRead.state[word >> 40 & 127]);
     const int shift = mps < 256 ? 1 : 0;  // no more: mps is at least 128
     range_ = mps << shift;

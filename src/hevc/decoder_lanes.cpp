@@ -161,8 +161,7 @@ std::span<const DecoderOps> lane_decoders() {
       all.push_back({"avx512", 16, decoding::N_AVX3::decode_lanes});
 #endif
 #if HWY_TARGETS & HWY_AVX3_DL
-    if (targets & HWY_AVX3_DL)
-      all.push_back({"avx512vbmi", 16, decoding::N_AVX3_DL::decode_lanes});
+    if (targets & HWY_AVX3_DL) all.push_back({"avx512vbmi", 16, decoding::N_AVX3_DL::decode_lanes});
 #endif
     return all;
   }();

@@ -178,7 +178,8 @@ HWY_INLINE V LaneResidual::significance(LaneReader& cabac) {
   const M known = hn::And(hn::And(hn::Eq(start, whole), is_other), hn::Eq(mask, hn::Zero(kD)));
   const M active = hn::AndNot(known, hn::Gt(start, hn::Zero(kD)));
   const V bin = cabac.get_byte(states, hn::And(hn::ShiftLeft<3>(pattern), byte), active);
-  mask = hn::Or(hn::Add(mask, mask), hn::Or(hn::And(bin, cabac.one), hn::And(vec_of(known), cabac.one)));
+  mask = hn::Or(hn::Add(mask, mask),
+                hn::Or(hn::And(bin, cabac.one), hn::And(vec_of(known), cabac.one)));
   mask = hn::And(mask, hn::Sub(hn::Shl(cabac.one, start), cabac.one));  // those that were active
   hn::Store(select(is_other, load(significant_[0]), states), kD, significant_[0]);
   hn::Store(select(is_other, states, load(significant_[1])), kD, significant_[1]);
@@ -191,9 +192,8 @@ HWY_INLINE void store_rows(V w0, V w1, V w2, V w3, uint32_t* rows) {
   const V a = hn::InterleaveLower(kD, w0, w1), b = hn::InterleaveUpper(kD, w0, w1);
   const V c = hn::InterleaveLower(kD, w2, w3), d = hn::InterleaveUpper(kD, w2, w3);
   const auto wide = [](V v) HWY_ATTR { return hn::BitCast(kD64, v); };
-  const auto put = [&](V64 v, int row) HWY_ATTR {
-    hn::Store(hn::BitCast(kD, v), kD, rows + row * kLanes);
-  };
+  const auto put = [&](V64 v, int row)
+                       HWY_ATTR { hn::Store(hn::BitCast(kD, v), kD, rows + row * kLanes); };
   put(hn::InterleaveLower(kD64, wide(a), wide(c)), 0);
   put(hn::InterleaveUpper(kD64, wide(a), wide(c)), 1);
   put(hn::InterleaveLower(kD64, wide(b), wide(d)), 2);
@@ -291,7 +291,8 @@ HWY_INLINE M LaneResidual::levels(LaneReader& cabac, V mask) {
     const V context = hn::Set(kD, 8 * static_cast<uint32_t>(i < 2 ? i + 1 : 3));
     const V byte = hn::IfThenElseZero(hn::Eq(greater1, hn::Zero(kD)), context);
     const V bin = cabac.get_byte(states, byte, active);
-    greater1 = hn::Or(greater1, hn::ShiftLeftSame(hn::IfThenElseZero(active, hn::And(bin, cabac.one)), i));
+    greater1 =
+        hn::Or(greater1, hn::ShiftLeftSame(hn::IfThenElseZero(active, hn::And(bin, cabac.one)), i));
   }
   for (int s = 0; s < 4; ++s) {
     const M here = hn::Eq(set, hn::Set(kD, static_cast<uint32_t>(s)));

@@ -29,8 +29,8 @@ struct LaneTables {
   // that of the first sub-block's DC.
   alignas(64) uint32_t patterns[16] = {};
   // By a sub-block in scan order, where the flags of its neighbours are in coded_sub_block_flags
-  // read so far, the last one in bit 0: the lower of two adjacent bits, and from bit 8 on which of both
-  // (1: below, 2: right) it has.
+  // read so far, the last one in bit 0: the lower of two adjacent bits, and from bit 8 on which of
+  // both (1: below, 2: right) it has.
   alignas(64) uint32_t neighbours[64] = {};
 
   constexpr LaneTables() {
