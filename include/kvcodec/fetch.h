@@ -24,6 +24,9 @@ struct PublishOptions {
   EncodeOptions encode;
   uint32_t chunk_tokens = kDefaultChunkTokens;
   bool replace = false;  // false: chunks that are present and whole are left alone
+  // Chunks of so many bytes of cache, one at least, are encoded together, which pays where a chunk
+  // has few pictures. Bounds memory: a few times that.
+  uint64_t max_bytes_in_flight = uint64_t{64} << 20;
   Progress progress;
 };
 

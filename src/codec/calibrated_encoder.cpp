@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/calibrated_encoder.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,7 +8,7 @@
 #include "codec/calibrated_tier.h"
 #include "codec/chunk_decoder.h"
 #include "codec/encode_request.h"
-#include "codec/object_writer.h"
+#include "codec/pending_chunk.h"
 #include "transform/basis_product.h"
 
 namespace kvcodec {
@@ -18,15 +16,15 @@ namespace {
 
 // One chunk on its way from a cache to an object. Components are kept from the analysis on, so
 // that a finer tier costs no second one.
-class CalibratedEncoder {
+class CalibratedEncoder final : public PendingChunk {
  public:
   CalibratedEncoder(const KvSource& source, TokenRange range, const EncodeOptions& options,
                     format::Header header)
-      : source_(source),
+      : PendingChunk(std::move(header), options.profile),
+        source_(source),
         range_(range),
         options_(options),
         profile_(*options.profile),
-        header_(std::move(header)),
         plans_(plan_groups(header_)),
         panels_(plan_panels(plans_.size(), range.count)),
         turns_(header_.rope, header_.id.first_token, header_.tokens),
@@ -52,14 +50,34 @@ class CalibratedEncoder {
     return false;
   }
 
-  Result<std::vector<std::byte>> write() {
+  // Once quantise() has found a tier. What only that needed is freed.
+  void fill_pictures() {
+    components_ = {};
     header_.pictures = format::layout_pictures(header_);
     const std::vector<GroupPlan> plans = plan_groups(header_);
-    std::vector<PictureContent> contents(header_.pictures.size());
-    for (size_t g = 0; g < plans.size(); ++g) fill_pictures(plans[g], samples_[g], contents);
-    KVCODEC_TRY(std::vector<std::byte> object, write_object(header_, contents, options_.threads));
-    if (options_.verify) KVCODEC_CHECK(verify(object));
-    return object;
+    contents_.resize(header_.pictures.size());
+    for (size_t g = 0; g < plans.size(); ++g)
+      fill_pictures(plans[g], std::exchange(samples_[g], {}));
+  }
+
+  // The distance from the source must be what was measured.
+  Status compare(const DecodedChunk& decoded) const override {
+    std::vector<uint8_t> same(panels_.size());
+    parallel_for(panels_.size(), options_.threads, [&](size_t i, int) {
+      const std::vector<std::byte> exact = gather(panels_[i]);
+      const std::vector<std::byte> restored = restore_unit(decoded, i);
+      const PanelDistortion found =
+          measure_panel(context(), panels_[i], exact.data(), restored.data());
+      same[i] = found.noise == distortions_[i].noise && found.energy == distortions_[i].energy;
+    });
+    const auto wrong = std::find(same.begin(), same.end(), 0);
+    if (wrong == same.end()) return ok_status();
+    const Panel& panel = panels_[static_cast<size_t>(wrong - same.begin())];
+    return make_error(
+        ErrorCode::internal,
+        "the encoded object restores other values: {} layers from {}, tokens {} to {}",
+        kv_kind_name(plans_[panel.group].kind), plans_[panel.group].layers.first,
+        panel.tokens.first, panel.tokens.first + panel.tokens.count - 1);
   }
 
  private:
@@ -176,12 +194,11 @@ class CalibratedEncoder {
            header_.escapes.size() > values * header_.tokens / format::kEscapeBytes;
   }
 
-  void fill_pictures(const GroupPlan& plan, const std::vector<uint8_t>& samples,
-                     std::span<PictureContent> contents) const {
+  void fill_pictures(const GroupPlan& plan, const std::vector<uint8_t>& samples) {
     const uint8_t* from = samples.data();
     for (size_t index : plan.symbols) {
       const format::Picture& picture = header_.pictures[index];
-      PictureContent& content = contents[index];
+      PictureContent& content = contents_[index];
       content.stride = picture.width;
       content.samples.assign(size_t{picture.width} * picture.height, uint8_t{128});
       for (uint32_t row = 0; row < picture.rows; ++row, from += header_.tokens)
@@ -189,44 +206,10 @@ class CalibratedEncoder {
     }
   }
 
-  // Decodes the object as a reader would: its distance from the source must be what was measured.
-  Status verify(std::span<const std::byte> object) const {
-    DecodeOptions decode;
-    decode.expected = &header_.id;
-    decode.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
-    decode.profile = &profile_;
-    decode.threads = options_.threads;
-    auto decoded = [&]() -> Result<DecodedChunk> {
-      KVCODEC_TRY(format::Header header, read_whole(object, decode));
-      return decode_pictures(object, std::move(header), decode);
-    }();
-    if (!decoded.ok()) {
-      return make_error(ErrorCode::internal, "the encoded object does not decode: {}",
-                        decoded.error().message);
-    }
-    std::vector<uint8_t> same(panels_.size());
-    parallel_for(panels_.size(), options_.threads, [&](size_t i, int) {
-      const std::vector<std::byte> exact = gather(panels_[i]);
-      const std::vector<std::byte> restored = restore_unit(*decoded, i);
-      const PanelDistortion found =
-          measure_panel(context(), panels_[i], exact.data(), restored.data());
-      same[i] = found.noise == distortions_[i].noise && found.energy == distortions_[i].energy;
-    });
-    const auto wrong = std::find(same.begin(), same.end(), 0);
-    if (wrong == same.end()) return ok_status();
-    const Panel& panel = panels_[static_cast<size_t>(wrong - same.begin())];
-    return make_error(
-        ErrorCode::internal,
-        "the encoded object restores other values: {} layers from {}, tokens {} to {}",
-        kv_kind_name(plans_[panel.group].kind), plans_[panel.group].layers.first,
-        panel.tokens.first, panel.tokens.first + panel.tokens.count - 1);
-  }
-
   const KvSource& source_;
   const TokenRange range_;
   const EncodeOptions& options_;
   const Profile& profile_;
-  format::Header header_;
   const std::vector<GroupPlan> plans_;  // without pictures, which follow from the codes
   const std::vector<Panel> panels_;
   const transform::RotationTable turns_;
@@ -239,19 +222,24 @@ class CalibratedEncoder {
 
 }  // namespace
 
-Result<std::vector<std::byte>> encode_calibrated(const KvSource& source, TokenRange range,
-                                                 const ChunkId& id, const EncodeOptions& options) {
+Result<std::unique_ptr<PendingChunk>> prepare_calibrated(const KvSource& source, TokenRange range,
+                                                         const ChunkId& id,
+                                                         const EncodeOptions& options) {
   {
     format::Header header =
         start_header(source.geometry->shape, range.count, id, options, EncoderTuning{});
-    CalibratedEncoder encoder(source, range, options, std::move(header));
-    KVCODEC_TRY(const bool fits, encoder.quantise());
-    if (fits) return encoder.write();
+    auto encoder = std::make_unique<CalibratedEncoder>(source, range, options, std::move(header));
+    KVCODEC_TRY(const bool fits, encoder->quantise());
+    if (fits) {
+      encoder->fill_pictures();
+      return std::unique_ptr<PendingChunk>(std::move(encoder));
+    }
   }
   EncodeOptions finer = options;
   finer.tier = Tier::int8;
   finer.rope = options.profile->rope();
-  return encode_chunk(source, range, id, finer);
+  KVCODEC_CHECK(check_request(source, range, id, finer));
+  return prepare_chunk(source, range, id, finer, EncoderTuning{});
 }
 
 }  // namespace kvcodec

@@ -161,6 +161,30 @@ Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::
   return chunk;
 }
 
+std::vector<Result<DecodedChunk>> decode_objects(std::span<const ObjectToDecode> objects,
+                                                 DecodeOptions options) {
+  std::vector<Result<DecodedChunk>> decoded;
+  decoded.reserve(objects.size());  // what loads them points into it
+  std::vector<PicturesToLoad> pictures;
+  std::vector<size_t> index;
+  for (const ObjectToDecode& object : objects) {
+    options.expected = object.expected;
+    options.profile = object.profile;
+    decoded.push_back([&]() -> Result<DecodedChunk> {
+      KVCODEC_TRY(format::Header header, read_whole(object.object, options));
+      return plan_chunk(std::move(header), options);
+    }());
+    if (!decoded.back().ok()) continue;
+    DecodedChunk& chunk = *decoded.back();
+    pictures.push_back({&chunk.header, object.object, chunk.contents});
+    index.push_back(decoded.size() - 1);
+  }
+  load_pictures(pictures, options.threads);
+  for (size_t i = 0; i < pictures.size(); ++i)
+    if (!pictures[i].status.ok()) decoded[index[i]] = std::move(pictures[i].status.error());
+  return decoded;
+}
+
 size_t restore_units(const DecodedChunk& chunk) {
   return chunk.panels.empty() ? chunk.groups.size() : chunk.panels.size();
 }

@@ -49,6 +49,16 @@ RestoredChunks decode_chunks(std::span<const ChunkToRestore> chunks, const KvTar
 Result<DecodedChunk> decode_pictures(std::span<const std::byte> object, format::Header header,
                                      const DecodeOptions& options);
 
+// An object to decode into pictures, without a target.
+struct ObjectToDecode {
+  std::span<const std::byte> object;
+  const ChunkId* expected = nullptr;  // instead of the options'
+  const Profile* profile = nullptr;   // likewise
+};
+// The same of several, headers read too; their pictures are decoded together.
+std::vector<Result<DecodedChunk>> decode_objects(std::span<const ObjectToDecode> objects,
+                                                 DecodeOptions options);
+
 // Restoring is cut into units: groups, or panels with a profile's basis. Thread-safe.
 size_t restore_units(const DecodedChunk& chunk);
 // The elements of one unit, as layout/row_gather.h orders them. Requires the profile.

@@ -7,39 +7,47 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "codec/calibrated_encoder.h"
 #include "codec/chunk_decoder.h"
 #include "codec/encode_request.h"
 #include "codec/exact_tier.h"
 #include "codec/int8_tier.h"
 #include "codec/object_writer.h"
+#include "codec/pending_chunk.h"
 #include "transform/float_convert.h"
 
 namespace kvcodec {
 namespace {
 
 // One chunk on its way from a cache to an object.
-class ChunkEncoder {
+class ChunkEncoder final : public PendingChunk {
  public:
-  ChunkEncoder(const KvSource& source, TokenRange range, const EncodeOptions& options,
-               const EncoderTuning& tuning, format::Header header)
-      : source_(source),
+  ChunkEncoder(const KvSource& source, TokenRange range, int threads, const EncoderTuning& tuning,
+               format::Header header)
+      : PendingChunk(std::move(header), nullptr),
+        source_(source),
         range_(range),
-        options_(options),
+        threads_(threads),
         tuning_(tuning),
-        header_(std::move(header)),
         groups_(plan_groups(header_)),
-        contents_(header_.pictures.size()),
         escapes_(groups_.size()),
         turns_(header_.has_layer_steps() ? header_.rope : Rope{}, header_.id.first_token,
-               header_.tokens) {}
+               header_.tokens) {
+    contents_.resize(header_.pictures.size());
+  }
 
-  Result<std::vector<std::byte>> encode() {
+  Status quantise() {
     KVCODEC_CHECK(fill_pictures());
     if (is_calibrated(header_.tier)) measure();
-    KVCODEC_TRY(std::vector<std::byte> object, write_object(header_, contents_, options_.threads));
-    if (options_.verify) KVCODEC_CHECK(verify(object));
-    return object;
+    return ok_status();
+  }
+
+  Status compare(const DecodedChunk& decoded) const override {
+    std::vector<Status> statuses(groups_.size(), ok_status());
+    parallel_for(groups_.size(), threads_, [&](size_t i, int) {
+      statuses[i] = compare(groups_[i], gather(groups_[i]), restore_unit(decoded, i));
+    });
+    for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
+    return ok_status();
   }
 
  private:
@@ -52,7 +60,7 @@ class ChunkEncoder {
 
   Status fill_pictures() {
     std::vector<Status> statuses(groups_.size(), ok_status());
-    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+    parallel_for(groups_.size(), threads_, [&](size_t i, int) {
       const std::vector<std::byte> rows = gather(groups_[i]);
       if (header_.tier == Tier::exact)
         split_group(groups_[i], rows.data(), header_, contents_);
@@ -68,35 +76,13 @@ class ChunkEncoder {
 
   // What quantising did to each group.
   void measure() {
-    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+    parallel_for(groups_.size(), threads_, [&](size_t i, int) {
       const GroupPlan& plan = groups_[i];
       const std::vector<std::byte> exact = gather(plan);
       std::vector<std::byte> restored(exact.size());
       dequantise_group(plan, header_, turns_, contents_, restored.data());
       measure_rows(plan, exact.data(), restored.data(), turns_, header_, header_.groups[i]);
     });
-  }
-
-  // Decodes the object as a reader would, and compares with the source.
-  Status verify(std::span<const std::byte> object) const {
-    DecodeOptions options;
-    options.expected = &header_.id;
-    options.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
-    options.threads = options_.threads;
-    auto decoded = [&]() -> Result<DecodedChunk> {
-      KVCODEC_TRY(format::Header header, read_whole(object, options));
-      return decode_pictures(object, std::move(header), options);
-    }();
-    if (!decoded.ok()) {
-      return make_error(ErrorCode::internal, "the encoded object does not decode: {}",
-                        decoded.error().message);
-    }
-    std::vector<Status> statuses(groups_.size(), ok_status());
-    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
-      statuses[i] = compare(groups_[i], gather(groups_[i]), restore_unit(*decoded, i));
-    });
-    for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
-    return ok_status();
   }
 
   Status compare(const GroupPlan& plan, std::span<const std::byte> wanted,
@@ -149,31 +135,99 @@ class ChunkEncoder {
 
   const KvSource& source_;
   const TokenRange range_;
-  const EncodeOptions& options_;
-  const EncoderTuning& tuning_;
-  format::Header header_;
+  const int threads_;
+  const EncoderTuning tuning_;
   const std::vector<GroupPlan> groups_;
-  std::vector<PictureContent> contents_;              // one a picture
   std::vector<std::vector<format::Escape>> escapes_;  // one a group
   const transform::RotationTable turns_;
 };
 
+Result<std::unique_ptr<PendingChunk>> prepare(const KvSource& source, const ChunkToEncode& chunk,
+                                              const EncodeOptions& options,
+                                              const EncoderTuning& tuning) {
+  KVCODEC_CHECK(check_request(source, chunk.range, chunk.id, options));
+  if (is_calibrated(options.tier)) {
+    if (!options.profile->is_identity())
+      return prepare_calibrated(source, chunk.range, chunk.id, options);
+    // Layer by layer as in tier int8, with steps of so many root mean squares.
+    EncoderTuning coarser = tuning;
+    coarser.step_rule = {0, 1 / options.profile->tier(options.tier).step};
+    return prepare_chunk(source, chunk.range, chunk.id, options, coarser);
+  }
+  return prepare_chunk(source, chunk.range, chunk.id, options, tuning);
+}
+
+// Decodes the objects as a reader would, and compares with the source. How many are right until the
+// first that is not, whose error is in `status`.
+size_t verify(std::span<const std::unique_ptr<PendingChunk>> pending,
+              std::span<const std::vector<std::byte>> objects, int threads, Status& status) {
+  std::vector<ObjectToDecode> to_decode;
+  for (size_t i = 0; i < objects.size(); ++i)
+    to_decode.push_back({objects[i], &pending[i]->header().id, pending[i]->profile()});
+  DecodeOptions options;
+  options.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
+  options.threads = threads;
+  const std::vector<Result<DecodedChunk>> decoded = decode_objects(to_decode, options);
+  for (size_t i = 0; i < objects.size(); ++i) {
+    if (!decoded[i].ok()) {
+      status = make_error(ErrorCode::internal, "the encoded object does not decode: {}",
+                          decoded[i].error().message);
+      return i;
+    }
+    status = pending[i]->compare(*decoded[i]);
+    if (!status.ok()) return i;
+  }
+  return objects.size();
+}
+
 }  // namespace
+
+Result<std::unique_ptr<PendingChunk>> prepare_chunk(const KvSource& source, TokenRange range,
+                                                    const ChunkId& id, const EncodeOptions& options,
+                                                    const EncoderTuning& tuning) {
+  format::Header header = start_header(source.geometry->shape, range.count, id, options, tuning);
+  auto encoder =
+      std::make_unique<ChunkEncoder>(source, range, options.threads, tuning, std::move(header));
+  KVCODEC_CHECK(encoder->quantise());
+  return std::unique_ptr<PendingChunk>(std::move(encoder));
+}
+
+EncodedChunks encode_chunks(const KvSource& source, std::span<const ChunkToEncode> chunks,
+                            const EncodeOptions& options, const EncoderTuning& tuning) {
+  EncodedChunks encoded;
+  std::vector<std::unique_ptr<PendingChunk>> pending;
+  for (const ChunkToEncode& chunk : chunks) {
+    auto next = prepare(source, chunk, options, tuning);
+    if (!next.ok()) {
+      encoded.status = std::move(next.error());
+      break;
+    }
+    pending.push_back(std::move(*next));
+  }
+  std::vector<ObjectToWrite> to_write;
+  for (const auto& chunk : pending) to_write.push_back({&chunk->header(), chunk->contents()});
+  for (Result<std::vector<std::byte>>& object : write_objects(to_write, options.threads)) {
+    if (!object.ok()) {
+      encoded.status = std::move(object.error());
+      break;
+    }
+    encoded.objects.push_back(std::move(*object));
+  }
+  if (options.verify) {
+    Status wrong = ok_status();
+    encoded.objects.resize(verify(pending, encoded.objects, options.threads, wrong));
+    if (!wrong.ok()) encoded.status = std::move(wrong);
+  }
+  return encoded;
+}
 
 Result<std::vector<std::byte>> encode_chunk_tuned(const KvSource& source, TokenRange range,
                                                   const ChunkId& id, const EncodeOptions& options,
                                                   const EncoderTuning& tuning) {
-  KVCODEC_CHECK(check_request(source, range, id, options));
-  if (is_calibrated(options.tier)) {
-    if (!options.profile->is_identity()) return encode_calibrated(source, range, id, options);
-    // Layer by layer as in tier int8, with steps of so many root mean squares.
-    EncoderTuning coarser = tuning;
-    coarser.step_rule = {0, 1 / options.profile->tier(options.tier).step};
-    format::Header header = start_header(source.geometry->shape, range.count, id, options, coarser);
-    return ChunkEncoder(source, range, options, coarser, std::move(header)).encode();
-  }
-  format::Header header = start_header(source.geometry->shape, range.count, id, options, tuning);
-  return ChunkEncoder(source, range, options, tuning, std::move(header)).encode();
+  const ChunkToEncode chunk{range, id};
+  EncodedChunks encoded = encode_chunks(source, std::span(&chunk, 1), options, tuning);
+  KVCODEC_CHECK(std::move(encoded.status));
+  return std::move(encoded.objects.front());
 }
 
 Result<std::vector<std::byte>> encode_chunk(const KvSource& source, TokenRange range,

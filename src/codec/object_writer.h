@@ -10,9 +10,14 @@
 
 namespace kvcodec {
 
-// The object of a header and its pictures, which are stored first, on up to `threads` threads.
-// Frees what it has copied. invalid_argument where the header would be too long.
-Result<std::vector<std::byte>> write_object(format::Header& header,
-                                            std::span<PictureContent> contents, int threads);
+struct ObjectToWrite {
+  format::Header* header;
+  std::span<PictureContent> contents;  // one a picture
+};
+// The object of each header and its pictures, which are stored first, those of all objects
+// together, on up to `threads` threads. Frees what it has copied. invalid_argument where a header
+// would be too long.
+std::vector<Result<std::vector<std::byte>>> write_objects(std::span<const ObjectToWrite> objects,
+                                                          int threads);
 
 }  // namespace kvcodec

@@ -42,6 +42,7 @@ void drop_padding(PictureContent& content, uint32_t rows, uint32_t tokens) {
 
 // A symbols picture on its way to its coding.
 struct SymbolsPicture {
+  uint32_t tokens;
   format::Picture* picture;
   PictureContent* content;
   std::vector<uint8_t> padded;  // rows of the coded width, where that is not the stored one
@@ -50,13 +51,13 @@ struct SymbolsPicture {
 };
 
 // The samples that are stored as they are, in place of those that are encoded; what is to encode.
-hevc::EncodeJob prepare_samples(uint32_t tokens, SymbolsPicture& symbols) {
+hevc::EncodeJob prepare_samples(SymbolsPicture& symbols) {
   format::Picture& picture = *symbols.picture;
   PictureContent& content = *symbols.content;
-  const size_t size = size_t{picture.rows} * tokens;
+  const size_t size = size_t{picture.rows} * symbols.tokens;
   if (content.samples.size() != size) {
     symbols.padded = content.samples;
-    drop_padding(content, picture.rows, tokens);
+    drop_padding(content, picture.rows, symbols.tokens);
   }
   const std::vector<uint8_t>& coded = symbols.padded.empty() ? content.samples : symbols.padded;
   picture.content_checksum = checksum64(std::as_bytes(std::span(content.samples)));
@@ -80,10 +81,10 @@ void choose_coding(bool persistent_rice, SymbolsPicture& symbols) {
   content.stored.assign(bytes.begin(), bytes.end());
 }
 
-void encode_symbols(uint32_t tokens, std::span<SymbolsPicture> symbols, int threads) {
+void encode_symbols(std::span<SymbolsPicture> symbols, int threads) {
   std::vector<hevc::EncodeJob> jobs(symbols.size());
   parallel_for(symbols.size(), threads,
-               [&](size_t i, int) { jobs[i] = prepare_samples(tokens, symbols[i]); });
+               [&](size_t i, int) { jobs[i] = prepare_samples(symbols[i]); });
   std::vector<hevc::EncodeJob> coded;
   for (size_t i = 0; i < jobs.size(); ++i)
     if (symbols[i].worth_coding) coded.push_back(jobs[i]);
@@ -172,21 +173,28 @@ void settle(std::vector<Load>& loads) {
 
 }  // namespace
 
-void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
-                    std::span<PictureContent> contents, int threads) {
+void store_pictures(std::span<const PicturesToStore> chunks, int threads) {
   std::vector<SymbolsPicture> symbols;
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    if (pictures[i].plane == format::Plane::symbols)
-      symbols.push_back({&pictures[i], &contents[i], {}, false, {}});
+  for (const PicturesToStore& chunk : chunks) {
+    for (size_t i = 0; i < chunk.pictures.size(); ++i) {
+      if (chunk.pictures[i].plane == format::Plane::symbols) {
+        symbols.push_back({chunk.tokens, &chunk.pictures[i], &chunk.contents[i], {}, false, {}});
+      }
+    }
   }
-  encode_symbols(tokens, symbols, threads);
-  parallel_for(pictures.size(), threads, [&](size_t i, int) {
-    format::Picture& picture = pictures[i];
-    contents[i].samples = {};
-    picture.bytes = contents[i].stored.size();
-    picture.payload_checksum = checksum64(contents[i].stored);
-    if (picture.coding == format::Coding::raw) picture.content_checksum = picture.payload_checksum;
-  });
+  encode_symbols(symbols, threads);
+  symbols = {};
+  for (const PicturesToStore& chunk : chunks) {
+    parallel_for(chunk.pictures.size(), threads, [&](size_t i, int) {
+      format::Picture& picture = chunk.pictures[i];
+      PictureContent& content = chunk.contents[i];
+      content.samples = {};
+      picture.bytes = content.stored.size();
+      picture.payload_checksum = checksum64(content.stored);
+      if (picture.coding == format::Coding::raw)
+        picture.content_checksum = picture.payload_checksum;
+    });
+  }
 }
 
 void load_pictures(std::span<PicturesToLoad> objects, int threads) {

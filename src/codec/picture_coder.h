@@ -10,11 +10,16 @@
 
 namespace kvcodec {
 
-// Stores the pictures of a chunk: chooses the coding of those of symbols, encodes them into
-// content.stored, all at once on up to `threads` threads, and frees their samples; fills coding,
-// bytes and checksums of all. Deterministic, whatever the number of threads.
-void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
-                    std::span<PictureContent> contents, int threads);
+// The pictures of one chunk, to store.
+struct PicturesToStore {
+  uint32_t tokens;
+  std::span<format::Picture> pictures;
+  std::span<PictureContent> contents;  // one a picture
+};
+// Chooses the coding of the pictures of symbols, encodes them into content.stored, those of all
+// chunks at once on up to `threads` threads, and frees their samples; fills coding, bytes and
+// checksums of all. Deterministic, whatever the number of threads and chunks.
+void store_pictures(std::span<const PicturesToStore> chunks, int threads);
 
 // The pictures of one object, to load.
 struct PicturesToLoad {

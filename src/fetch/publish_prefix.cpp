@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "codec/chunk_encoder.h"
 #include "kvcodec/fetch.h"
 
 namespace kvcodec {
@@ -53,6 +56,13 @@ Result<bool> is_present(Store& store, const std::string& name, const ChunkId& id
   }
 }
 
+// Chunks that are looked up, encoded and stored together.
+struct Batch {
+  std::vector<std::string> names;
+  std::vector<bool> present;
+  std::vector<ChunkToEncode> missing;
+};
+
 }  // namespace
 
 Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
@@ -65,34 +75,48 @@ Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
   report.chunks = keys.size();
   report.tokens = static_cast<uint32_t>(keys.size() * options.chunk_tokens);
   report.raw_bytes = report.tokens * uint64_t{source.geometry->shape.token_bytes()};
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const TokenRange range{static_cast<uint32_t>(i * options.chunk_tokens), options.chunk_tokens};
-    const ChunkId id{ns, keys[i], range.first};
-    const std::string name = object_name(ns, keys[i], rendition);
-    Stopwatch looking;
-    bool present = false;
-    if (!options.replace) {
-      KVCODEC_TRY(present, is_present(store, name, id, options.encode.tier));
+  const uint64_t chunk_bytes =
+      uint64_t{options.chunk_tokens} * source.geometry->shape.token_bytes();
+  const size_t most =
+      static_cast<size_t>(std::max<uint64_t>(1, options.max_bytes_in_flight / chunk_bytes));
+  for (size_t done = 0; done < keys.size();) {
+    Batch batch;
+    for (size_t i = done; i < keys.size() && batch.missing.size() < most; ++i) {
+      const TokenRange range{static_cast<uint32_t>(i * options.chunk_tokens), options.chunk_tokens};
+      const ChunkId id{ns, keys[i], range.first};
+      batch.names.push_back(object_name(ns, keys[i], rendition));
+      Stopwatch looking;
+      bool present = false;
+      if (!options.replace) {
+        KVCODEC_TRY(present, is_present(store, batch.names.back(), id, options.encode.tier));
+      }
+      report.store_seconds += looking.seconds();
+      batch.present.push_back(present);
+      if (!present) batch.missing.push_back({range, id});
     }
-    report.store_seconds += looking.seconds();
-    if (!present) {
-      Stopwatch encoding;
-      KVCODEC_TRY(const std::vector<std::byte> object,
-                  encode_chunk(source, range, id, options.encode));
-      report.encode_seconds += encoding.seconds();
-      KVCODEC_TRY(const ChunkInfo info,
-                  read_chunk_info(object, {UINT32_MAX, UINT64_MAX, UINT64_MAX}));
-      report.finer += info.tier != options.encode.tier;
-      Stopwatch storing;
-      KVCODEC_CHECK(store.put(name, object));
-      report.store_seconds += storing.seconds();
-      report.object_bytes += object.size();
-      ++report.written;
-    } else {
-      KVCODEC_TRY(const ObjectStat stat, store.stat(name));
-      report.object_bytes += stat.bytes;
+    Stopwatch encoding;
+    EncodedChunks encoded = encode_chunks(source, batch.missing, options.encode);
+    report.encode_seconds += encoding.seconds();
+    auto object = encoded.objects.begin();
+    for (size_t i = 0; i < batch.names.size(); ++i) {
+      if (!batch.present[i]) {
+        if (object == encoded.objects.end()) return std::move(encoded.status.error());
+        KVCODEC_TRY(const ChunkInfo info,
+                    read_chunk_info(*object, {UINT32_MAX, UINT64_MAX, UINT64_MAX}));
+        report.finer += info.tier != options.encode.tier;
+        Stopwatch storing;
+        KVCODEC_CHECK(store.put(batch.names[i], *object));
+        report.store_seconds += storing.seconds();
+        report.object_bytes += object->size();
+        ++report.written;
+        ++object;
+      } else {
+        KVCODEC_TRY(const ObjectStat stat, store.stat(batch.names[i]));
+        report.object_bytes += stat.bytes;
+      }
+      ++done;
+      if (options.progress) options.progress(done, keys.size());
     }
-    if (options.progress) options.progress(i + 1, keys.size());
   }
   return report;
 }

@@ -19,10 +19,13 @@ class FetchFixture : public testing::Test {
  protected:
   static constexpr uint32_t kTokens = 5 * kTestChunk + 7;
 
-  void SetUp() override {
+  void SetUpStore() {
     auto opened = open_store("mem:");
     ASSERT_TRUE(opened.ok());
     store_ = *std::move(opened);
+  }
+  void SetUp() override {
+    SetUpStore();
     std::mt19937 random(7);
     for (uint32_t i = 0; i < kTokens; ++i)
       tokens_.push_back(static_cast<int32_t>(random() % 50000));

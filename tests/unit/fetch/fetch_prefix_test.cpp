@@ -87,6 +87,61 @@ TEST_F(FetchPrefix, PublishLeavesPresentChunksAlone) {
   EXPECT_EQ(publish_prefix(*store_, namespace_, tokens_, source(), replace)->written, 5u);
 }
 
+TEST_F(FetchPrefix, PublishGivesTheSameBytesWhateverIsInFlight) {
+  const uint64_t chunk_bytes = kTestChunk * uint64_t{geometry_.shape.token_bytes()};
+  const std::vector<Digest> keys = chunk_keys(namespace_, tokens_, kTestChunk);
+  for (Tier tier : {Tier::exact, Tier::int8}) {
+    const char* rendition = tier == Tier::exact ? "exact" : "int8";
+    PublishOptions options = publish_options(tier);
+    options.encode.verify = true;
+    for (uint64_t in_flight : {uint64_t{0}, 2 * chunk_bytes, 3 * chunk_bytes - 1, 4 * chunk_bytes,
+                               uint64_t{UINT64_MAX}}) {
+      options.max_bytes_in_flight = in_flight;
+      size_t calls = 0;
+      options.progress = [&](size_t done, size_t total) {
+        EXPECT_EQ(done, ++calls);
+        EXPECT_EQ(total, 5u);
+        EXPECT_TRUE(store_->stat(name(done - 1, rendition)).ok()) << "stored when it is reported";
+      };
+      (void)store_->remove(name(0, rendition));
+      (void)store_->remove(name(3, rendition));
+      (void)store_->remove(name(4, rendition));
+      const bool first = !store_->stat(name(1, rendition)).ok();
+      const auto report = publish_prefix(*store_, namespace_, tokens_, source(), options);
+      ASSERT_TRUE(report.ok()) << report.error().message;
+      EXPECT_EQ(report->written, first ? 5u : 3u);
+      EXPECT_EQ(calls, 5u);
+      uint64_t bytes = 0;
+      for (uint32_t i = 0; i < 5; ++i) {
+        const auto alone = encode_chunk(source(), {i * kTestChunk, kTestChunk},
+                                        {namespace_, keys[i], i * kTestChunk}, options.encode);
+        ASSERT_TRUE(alone.ok());
+        EXPECT_EQ(*get_object(*store_, name(i, rendition), UINT64_MAX), *alone) << i;
+        bytes += alone->size();
+      }
+      EXPECT_EQ(report->object_bytes, bytes);
+    }
+  }
+}
+
+TEST_F(FetchPrefix, PublishStoresWhatComesBeforeTheChunkAtFault) {
+  const uint16_t infinite = 0x7c00;
+  std::memcpy(memory_.data() + geometry_.element_offset(KvKind::key, 1, 3 * kTestChunk + 2, 0, 1),
+              &infinite, 2);
+  for (uint64_t in_flight : {uint64_t{0}, uint64_t{1} << 40}) {
+    SetUpStore();
+    PublishOptions options = publish_options(Tier::int8);
+    options.max_bytes_in_flight = in_flight;
+    size_t done = 0;
+    options.progress = [&](size_t now, size_t) { done = now; };
+    const auto report = publish_prefix(*store_, namespace_, tokens_, source(), options);
+    ASSERT_FALSE(report.ok());
+    EXPECT_EQ(report.error().code, ErrorCode::invalid_argument);
+    EXPECT_EQ(done, 3u);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(store_->stat(name(i, "int8")).ok(), i < 3) << i;
+  }
+}
+
 TEST_F(FetchPrefix, PublishReplacesWhatIsNoChunk) {
   publish(*store_);
   const std::vector<std::byte> junk(1000, std::byte{7});
