@@ -135,6 +135,9 @@ struct LaneBypass {
   V left;  // bins left
   V64 offset0, offset1, string0, string1;
 
+  // An implicit one would not be compiled for the target.
+  HWY_INLINE LaneBypass() {}
+
   HWY_INLINE void peek(const LaneReader& cabac, V offset, V position) {
     const V at = hn::ShiftRight<3>(position), shift = hn::And(position, set(7));
     const V first = gather_bits(cabac.bytes, at),

@@ -150,7 +150,7 @@ inline uint32_t LaneResidual::step(const uint8_t* bytes) {
   M on_way = hn::AndNot(ends, live);
   do {
     sub_block = hn::Sub(sub_block, hn::And(vec_of(on_way), one));
-    const V place = lookup64(kLaneTables.neighbours, sub_block);
+    const V place = lookup64(kLaneTables.neighbour_places, sub_block);
     const V near = hn::And(hn::Shr(history, hn::And(place, set(31))), hn::ShiftRight<8>(place));
     const M last = hn::Eq(sub_block, zero), asks = hn::AndNot(last, on_way);
     const M second = hn::Ne(near, zero);

@@ -31,7 +31,7 @@ struct LaneTables {
   // By a sub-block in scan order, where the flags of its neighbours are in coded_sub_block_flags
   // read so far, the last one in bit 0: the lower of two adjacent bits, and from bit 8 on which of
   // both (1: below, 2: right) it has.
-  alignas(64) uint32_t neighbours[64] = {};
+  alignas(64) uint32_t neighbour_places[64] = {};
 
   constexpr LaneTables() {
     for (int i = 0; i < 64; ++i) {
@@ -69,9 +69,9 @@ struct LaneTables {
       const uint32_t at = kScan8[i];
       const bool has_right = at % 8 < 7, has_below = at / 8 < 7;
       // Right is read just before below.
-      if (has_below) neighbours[i] = position_of[at + 8] - i - 1;
-      if (!has_below && has_right) neighbours[i] = position_of[at + 1] - i - 2;
-      neighbours[i] |= (has_below ? 1u << 8 : 0) | (has_right ? 2u << 8 : 0);
+      if (has_below) neighbour_places[i] = position_of[at + 8] - i - 1;
+      if (!has_below && has_right) neighbour_places[i] = position_of[at + 1] - i - 2;
+      neighbour_places[i] |= (has_below ? 1u << 8 : 0) | (has_right ? 2u << 8 : 0);
     }
   }
 };
