@@ -99,7 +99,7 @@ def hevc_decode():
     found = {}
     for r in result["rows"]:
         found.setdefault((r["plane"], r["pictures"]), {})[(r["decoder"], r["threads"])] = r
-    lanes = [name for name in ("neon", "sse4", "avx2", "avx512") if any(name == r["decoder"] for r in result["rows"])]
+    lanes = [name for name in ("neon", "sse4", "avx2", "avx512", "avx512vbmi") if any(name == r["decoder"] for r in result["rows"])]
     rows = []
     for (plane, pictures), have in found.items():
         speed = {key: r["mb_per_second"] for key, r in have.items()}

@@ -130,7 +130,7 @@ TEST(DecoderVariants, LargestSides) {
 
 TEST(DecoderVariants, RealKv) {
   std::vector<TestPicture> pictures;
-  for (const char* plane : {"exact_key", "exact_value", "int8_key", "int8_value"})
+  for (const char* plane : kRealPlanes)
     pictures.push_back(read_picture(std::string(plane) + "_160x192.raw", 160, 192));
   expect_decodes(pictures);
 }

@@ -205,7 +205,7 @@ TEST(EncoderVariants, LongSlicesAndStrides) {
 
 TEST(EncoderVariants, RealKv) {
   std::vector<TestPicture> pictures;
-  for (const char* plane : {"exact_key", "exact_value", "int8_key", "int8_value"})
+  for (const char* plane : kRealPlanes)
     pictures.push_back(read_picture(std::string(plane) + "_160x192.raw", 160, 192));
   expect_same(pictures);
 }

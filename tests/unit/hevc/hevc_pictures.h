@@ -68,6 +68,11 @@ inline TestPicture laplacian_picture(uint32_t width, uint32_t height, double sig
   return picture;
 }
 
+// In tests/unit/hevc/data, one for each kind of plane that there is.
+inline constexpr const char* kRealPlanes[] = {"exact_key",      "exact_value", "int8_key",
+                                              "int8_value",     "high_key",    "balanced_key",
+                                              "balanced_value", "small_key",   "small_value"};
+
 inline TestPicture read_picture(const std::string& name, uint32_t width, uint32_t height) {
   TestPicture picture(width, height);
   std::ifstream file(std::string(KVCODEC_HEVC_DATA) + "/" + name, std::ios::binary);
