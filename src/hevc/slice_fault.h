@@ -29,7 +29,8 @@ struct SliceFault {
 };
 
 // Slice data to decode. The data must have passed find_forbidden_bytes(), and the target has the
-// parameters' size: any of 1 to kMaxPictureSide samples a side, also below what streams may have.
+// parameters' size: multiples of kPictureSideStep up to kMaxPictureSide, also below what streams
+// may have.
 struct SliceJob {
   StreamParameters parameters;
   std::span<const uint8_t> slice_data;  // see stream.h

@@ -13,18 +13,24 @@
 namespace kvcodec::hevc {
 namespace {
 
-// From this many pictures on the widest lanes are faster than one after another (hevc_decode_bench:
-// one lane of AVX-512 is half as fast as the scalar code, and more lanes cost next to nothing).
-size_t min_pictures_for(const DecoderOps& lanes) { return lanes.lanes >= 16 ? 3 : 4; }
+// From this many pictures on lanes are faster than the scalar code (hevc_decode_bench: one lane of
+// AVX-512 is half as fast, and more lanes cost next to nothing); the scalar code gains more from
+// sparse pictures. Four lanes never pay by much.
+size_t min_pictures_for(const DecoderOps& lanes, bool sparse) {
+  if (lanes.lanes < 8) return SIZE_MAX;
+  return (lanes.lanes < 16 ? 4 : 3) + (sparse ? 2 : 0);
+}
+constexpr uint64_t kSparseEighths = 12;  // of a bit a sample: fewer are sparse
 
 const DecoderOps& one_by_one() {
   const DecoderOps* bmi2 = bmi2_decoder();
   return bmi2 != nullptr ? *bmi2 : kScalarDecoder;
 }
 
-const DecoderOps& variant_for(size_t pictures) {
+const DecoderOps& variant_for(size_t pictures, bool sparse) {
   const std::span<const DecoderOps> lanes = lane_decoders();
-  return lanes.empty() || pictures < min_pictures_for(lanes.back()) ? one_by_one() : lanes.back();
+  const bool few = lanes.empty() || pictures < min_pictures_for(lanes.back(), sparse);
+  return few ? one_by_one() : lanes.back();
 }
 
 // Jobs of all callers, decoded by the threads of those who wait for them. Allocates nothing once
@@ -42,6 +48,10 @@ class JobPool {
       const std::lock_guard lock(mutex_);
       batches_.push_back(&batch);
       outstanding_ += jobs.size();
+      for (const SliceJob& job : jobs) {
+        bytes_ += job.slice_data.size();
+        samples_ += samples_of(job);
+      }
       announced_ += workers;
     }
     changed_.notify_all();
@@ -52,6 +62,10 @@ class JobPool {
   }
 
  private:
+  static uint64_t samples_of(const SliceJob& job) {
+    return uint64_t{job.parameters.width} * job.parameters.height;
+  }
+
   struct Batch {
     std::span<SliceJob> jobs;
     size_t begun, unfinished;
@@ -80,7 +94,7 @@ class JobPool {
         continue;
       }
       ++workers_;
-      const DecoderOps& variant = variant_for(share());
+      const DecoderOps& variant = variant_for(share(), 64 * bytes_ < kSparseEighths * samples_);
       lock.unlock();
       Source source(*this, batch);
       variant.decode(source);
@@ -117,6 +131,8 @@ class JobPool {
     const std::lock_guard lock(mutex_);
     --source.held_;
     --outstanding_;
+    bytes_ -= job.slice_data.size();
+    samples_ -= samples_of(job);
     for (Batch* batch : batches_) {
       const SliceJob* first = batch->jobs.data();
       if (std::less<>()(&job, first) || !std::less<>()(&job, first + batch->jobs.size())) continue;
@@ -129,9 +145,10 @@ class JobPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Batch*> batches_;  // of the callers in run(), oldest first
-  size_t outstanding_ = 0;       // jobs that are not finished
-  size_t announced_ = 0;         // threads that callers bring
-  size_t workers_ = 0;           // of them, decoding
+  size_t outstanding_ = 0;       // jobs that are not finished, and what they have
+  uint64_t bytes_ = 0, samples_ = 0;
+  size_t announced_ = 0;  // threads that callers bring
+  size_t workers_ = 0;    // of them, decoding
 };
 
 class SoftwareDecoder final : public Decoder {
