@@ -128,6 +128,24 @@ TEST(DecoderVariants, LargestSides) {
   expect_decodes({laplacian_picture(8192, 144, 1.5, 1), laplacian_picture(144, 8192, 9, 2)});
 }
 
+// As the fuzzer has them: below what streams may have, so libavcodec is left out.
+TEST(DecoderVariants, PicturesOfFewUnits) {
+  for (const bool rice : {false, true}) {
+    std::vector<TestPicture> pictures;
+    std::vector<Slice> slices;
+    for (uint32_t i = 0; i < 60; ++i) {
+      const double sigmas[] = {0.1, 20, 1.5, 60, 0.6};
+      pictures.push_back(laplacian_picture(8 + 8 * (i % 9), 8 + 8 * (i * 5 % 7), sigmas[i % 5], i));
+      slices.push_back({pictures.back().parameters(rice), encode(pictures.back(), rice)});
+    }
+    for (const DecoderOps& variant : decoder_variants()) {
+      const std::vector<DecodedSlice> decoded = decode_slices(variant, slices);
+      for (size_t i = 0; i < slices.size(); ++i)
+        EXPECT_TRUE(decoded[i].is(pictures[i].samples)) << variant.name << " " << i;
+    }
+  }
+}
+
 TEST(DecoderVariants, RealKv) {
   std::vector<TestPicture> pictures;
   for (const char* plane : kRealPlanes)
