@@ -93,9 +93,10 @@ struct FetchReport {
   uint32_t tokens_restored = 0;  // leading tokens of the target that are valid
   size_t chunks = 0;
   uint64_t object_bytes = 0;
-  double transfer_seconds = 0;  // time spent inside the store
-  double decode_seconds = 0;    // time spent decoding and restoring
-  double seconds = 0;           // wall clock; transfer and decoding overlap
+  double transfer_seconds = 0;          // time spent inside the store
+  double decode_seconds = 0;            // time spent decoding and restoring
+  double seconds = 0;                   // wall clock; transfer and decoding overlap
+  std::vector<std::string> renditions;  // of each chunk that was restored
   // Why it ended before the last chunk: a miss, or the fault that was met. Tokens from
   // tokens_restored on must be recomputed.
   std::optional<Error> stopped_by;
