@@ -39,6 +39,7 @@ PUBLIC = {
     "restorer": ({"device", "codec", "kv", "result"}, {"fetch"}),
     "observe": ({"result"}, {"base", "fetch"}),
     "planner": ({"profile", "result"}, {"fetch"}),
+    "scheduler": ({"key", "result"}, {"fetch"}),
     "adaptive": ({"fetch", "observe", "planner", "restorer"}, {"fetch", "engines"}),
     "store": ({"result"}, {"store", "fetch", "engines"}),
     "fetch": ({"codec", "profile", "store", "key", "kv", "result"},
