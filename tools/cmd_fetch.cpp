@@ -2,6 +2,7 @@
 // fetch: a prefix from a store into a file, or into a model that then answers.
 #include <fmt/format.h>
 
+#include "adaptive_flags.h"
 #include "commands.h"
 #include "model.h"
 #include "options.h"
@@ -22,12 +23,13 @@ struct FetchArgs {
   ProfileFlag profile;
   std::string floor = tier_name(Tier::small);
   double max_kl = 0;
+  AdaptiveFlags adaptive;
   std::string ns, tokens, out;
   double mbps = 0;
   bool json = false;
 };
 
-json fetch_json(const FetchReport& r) {
+json fetch_json(const FetchReport& r, const AdaptiveRun* run) {
   json value = {{"tokens_restored", r.tokens_restored}, {"chunks", r.chunks},
                 {"object_bytes", r.object_bytes},       {"transfer_seconds", r.transfer_seconds},
                 {"decode_seconds", r.decode_seconds},   {"seconds", r.seconds}};
@@ -35,14 +37,16 @@ json fetch_json(const FetchReport& r) {
     value["stopped_by"] = {{"error", error_code_name(r.stopped_by->code)},
                            {"message", r.stopped_by->message}};
   }
+  if (run != nullptr) value.update(run->json());
   return value;
 }
 
-void print_fetch(const FetchReport& r) {
+void print_fetch(const FetchReport& r, const AdaptiveRun* run) {
   fmt::print(
       "{} tokens in {} chunks restored, {} in {:.2f} s (transfer {:.2f} s, decode {:.2f} s)\n",
       r.tokens_restored, r.chunks, human_bytes(r.object_bytes), r.seconds, r.transfer_seconds,
       r.decode_seconds);
+  if (run != nullptr) fmt::print("{}\n", run->text());
   if (r.stopped_by) {
     fmt::print("stopped by {}: {}\n", error_code_name(r.stopped_by->code), r.stopped_by->message);
   }
@@ -50,8 +54,9 @@ void print_fetch(const FetchReport& r) {
 
 Status run_answer(Store& store, const FetchArgs& args, const AnswerArgs& how) {
   KVCODEC_TRY(const Answer answer, fetch_and_answer(store, args.model, how));
+  if (how.adaptive != nullptr) KVCODEC_CHECK(how.adaptive->write_files());
   if (args.json) {
-    json value = fetch_json(answer.fetch);
+    json value = fetch_json(answer.fetch, how.adaptive);
     value["prompt_tokens"] = answer.prompt_tokens;
     value["computed_tokens"] = answer.computed_tokens;
     value["ttft_seconds"] = answer.ttft_seconds;
@@ -60,7 +65,7 @@ Status run_answer(Store& store, const FetchArgs& args, const AnswerArgs& how) {
     print_json(value);
     return ok_status();
   }
-  print_fetch(answer.fetch);
+  print_fetch(answer.fetch, how.adaptive);
   fmt::print("{} of {} prompt tokens computed, first token after {:.2f} s\n\n{}\n",
              answer.computed_tokens, answer.prompt_tokens, answer.ttft_seconds, answer.text);
   return ok_status();
@@ -87,6 +92,37 @@ Result<std::vector<int32_t>> read_token_ids(const std::string& path) {
   return tokens;
 }
 
+// What the store has of a prefix, and the shape of its cache.
+struct Found {
+  uint32_t tokens = 0;
+  KvShape shape;
+};
+Result<Found> find_prefix(Store& store, const Digest& ns, std::span<const int32_t> tokens,
+                          const FetchArgs& args, const AnswerArgs& how) {
+  const uint32_t chunk_tokens = args.model.chunk_tokens;
+  Found found;
+  std::string rendition = how.rendition;
+  if (how.adaptive != nullptr) {
+    KVCODEC_TRY(const PrefixCatalog catalog, read_catalog(store, ns, tokens, chunk_tokens));
+    found.tokens = static_cast<uint32_t>(catalog.chunks() * chunk_tokens);
+    rendition = "listed";
+    for (size_t r = 0; r < catalog.renditions.size(); ++r)
+      if (catalog.chunks() > 0 && catalog.bytes[0][r] > 0) rendition = catalog.renditions[r];
+  } else {
+    KVCODEC_TRY(found.tokens, match_prefix(store, ns, tokens, rendition, chunk_tokens));
+  }
+  if (found.tokens == 0) {
+    return Error{ErrorCode::not_found, fmt::format("no {} chunk of these {} tokens in namespace {}",
+                                                   rendition, tokens.size(), args.ns)};
+  }
+  const auto first = chunk_key(ns, tokens.first(chunk_tokens));
+  KVCODEC_TRY(const std::vector<std::byte> object,
+              get_object(store, object_name(ns, first, rendition), Limits{}.max_object_bytes));
+  KVCODEC_TRY(const ChunkInfo info, read_chunk_info(object));
+  found.shape = info.shape;
+  return found;
+}
+
 Status run_fetch_file(Store& store, const FetchArgs& args, const AnswerArgs& how) {
   KVCODEC_TRY(const Digest ns, digest_from_hex(args.ns));
   KVCODEC_TRY(std::vector<int32_t> tokens, read_token_ids(args.tokens));
@@ -97,31 +133,29 @@ Status run_fetch_file(Store& store, const FetchArgs& args, const AnswerArgs& how
   options.chunk_tokens = args.model.chunk_tokens;
   options.threads = args.model.threads;
   options.progress = progress_bar("fetch");
-  KVCODEC_TRY(const uint32_t matched,
-              match_prefix(store, ns, tokens, options.rendition, options.chunk_tokens));
-  if (matched == 0) {
-    return Error{ErrorCode::not_found, fmt::format("no {} chunk of these {} tokens in namespace {}",
-                                                   options.rendition, tokens.size(), args.ns)};
-  }
-  const auto first = chunk_key(ns, std::span(tokens).first(options.chunk_tokens));
-  KVCODEC_TRY(const std::vector<std::byte> object,
-              get_object(store, object_name(ns, first, options.rendition),
-                         options.limits.max_object_bytes));
-  KVCODEC_TRY(const ChunkInfo info, read_chunk_info(object));
+  if (how.adaptive != nullptr) how.adaptive->options().chunk_tokens = args.model.chunk_tokens;
+  if (how.adaptive != nullptr) how.adaptive->options().threads = args.model.threads;
+  KVCODEC_TRY(const Found found, find_prefix(store, ns, tokens, args, how));
   KvFile kv;
-  tokens.resize(matched);
+  tokens.resize(found.tokens);
   kv.tokens = std::move(tokens);
-  kv.geometry = KvGeometry::contiguous(info.shape, matched);
+  kv.geometry = KvGeometry::contiguous(found.shape, found.tokens);
   kv.memory.resize(kv.geometry.contiguous_bytes());
-  KVCODEC_TRY(const FetchReport report,
-              fetch_prefix(store, ns, kv.tokens, {kv.memory, &kv.geometry}, options));
+  const KvTarget target{kv.memory, &kv.geometry};
+  const auto fetch = [&]() -> Result<FetchReport> {
+    if (how.adaptive == nullptr) return fetch_prefix(store, ns, kv.tokens, target, options);
+    KVCODEC_TRY(AdaptiveReport adaptive, how.adaptive->fetch(store, ns, kv.tokens, target));
+    return FetchReport(std::move(adaptive));
+  };
+  KVCODEC_TRY(const FetchReport report, fetch());
+  if (how.adaptive != nullptr) KVCODEC_CHECK(how.adaptive->write_files());
   if (report.stopped_by) return *report.stopped_by;
   kv.metadata["namespace"] = args.ns;
   KVCODEC_CHECK(write_kv_file(args.out, kv));
   if (args.json) {
-    print_json(fetch_json(report));
+    print_json(fetch_json(report, how.adaptive));
   } else {
-    print_fetch(report);
+    print_fetch(report, how.adaptive);
   }
   return ok_status();
 }
@@ -147,6 +181,11 @@ Status run_fetch(const FetchArgs& args) {
     KVCODEC_TRY(const Tier within, profile->tier_within(args.max_kl));
     how.lowest_tier = std::min(how.lowest_tier, within);
   }
+  std::unique_ptr<AdaptiveRun> run;
+  if (args.adaptive.adaptive) {
+    KVCODEC_TRY(run, AdaptiveRun::create(args.adaptive, profile.get(), how.lowest_tier));
+    how.adaptive = run.get();
+  }
   return by_model ? run_answer(link, args, how) : run_fetch_file(link, args, how);
 }
 
@@ -162,6 +201,7 @@ void add_fetch(CLI::App& app, Outcome& outcome) {
                    "exact, int8, or with --profile high, balanced or small")
       ->capture_default_str();
   args->profile.add_to(*command);
+  args->adaptive.add_to(*command);
   command->add_option("--floor", args->floor, "lowest tier that may be used")
       ->capture_default_str();
   command->add_option("--max-kl", args->max_kl, "largest expected KL that may be used, a token");
@@ -180,7 +220,9 @@ void add_fetch(CLI::App& app, Outcome& outcome) {
       "Examples:\n"
       "  kvcodec fetch --store file:///var/cache/kv --model m.gguf --text doc.txt \\\n"
       "                --prompt 'What is this about?' --mbps 100\n"
-      "  kvcodec fetch --store file:///var/cache/kv --namespace HEX --tokens ids.json -o kv.npy");
+      "  kvcodec fetch --store file:///var/cache/kv --namespace HEX --tokens ids.json -o kv.npy\n"
+      "  kvcodec fetch --store file:///var/cache/kv --model m.gguf --text doc.txt --adaptive \\\n"
+      "                --deadline 5 --trace fetch.json");
   command->callback(
       [args, &outcome] { outcome.exit_code = exit_code(run_fetch(*args), args->json); });
 }

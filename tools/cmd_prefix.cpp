@@ -21,8 +21,20 @@ struct PublishArgs {
   ModelArgs model;
   std::string kv;
   std::string model_name;
+  std::vector<std::string> renditions;
+  std::string tokens_out;
   bool json = false;
 };
+
+Result<std::vector<std::string>> complete_renditions(const PublishArgs& args,
+                                                     const Profile* profile) {
+  std::vector<std::string> whole;
+  for (const std::string& name : args.renditions) {
+    KVCODEC_TRY(std::string completed, complete_rendition(name, profile));
+    whole.push_back(std::move(completed));
+  }
+  return whole;
+}
 
 // Token ids are in the file: without them a cache cannot be found again.
 Result<ModelPublish> publish_file(Store& store, const PublishArgs& args) {
@@ -43,13 +55,32 @@ Result<ModelPublish> publish_file(Store& store, const PublishArgs& args) {
   fields.salt = args.model.salt;
   ModelPublish result;
   result.ns = namespace_digest(fields);
+  result.tokens = kv.tokens;
   PublishOptions publish;
   publish.encode = options;
   publish.chunk_tokens = args.model.chunk_tokens;
   publish.replace = args.model.replace;
   publish.progress = progress_bar("publish");
-  KVCODEC_TRY(result.report, publish_prefix(store, result.ns, kv.tokens, kv.source(), publish));
+  KVCODEC_TRY(const auto renditions, complete_renditions(args, profile.get()));
+  KVCODEC_TRY(result.reports,
+              publish_all(store, result.ns, kv.tokens, kv.source(), renditions, publish));
   return result;
+}
+
+// Of all renditions: chunks and bytes of objects add up, tokens are the same.
+PublishReport summed(const std::vector<PublishReport>& reports) {
+  PublishReport sum;
+  for (const PublishReport& r : reports) {
+    sum.chunks += r.chunks;
+    sum.written += r.written;
+    sum.finer += r.finer;
+    sum.tokens = r.tokens;
+    sum.raw_bytes = r.raw_bytes;
+    sum.object_bytes += r.object_bytes;
+    sum.encode_seconds += r.encode_seconds;
+    sum.store_seconds += r.store_seconds;
+  }
+  return sum;
 }
 
 Status run_publish(const PublishArgs& args) {
@@ -66,9 +97,15 @@ Status run_publish(const PublishArgs& args) {
     // The model's own rotation is used; --rope is for files that do not know theirs.
     KVCODEC_TRY(options, args.encode.resolve(UINT32_MAX, profile.get()));
   }
-  KVCODEC_TRY(const ModelPublish done, args.kv.empty() ? publish_text(*store, args.model, options)
-                                                       : publish_file(*store, args));
-  const PublishReport& r = done.report;
+  ModelArgs model = args.model;
+  KVCODEC_TRY(model.renditions, complete_renditions(args, profile.get()));
+  KVCODEC_TRY(const ModelPublish done,
+              args.kv.empty() ? publish_text(*store, model, options) : publish_file(*store, args));
+  if (!args.tokens_out.empty()) {
+    const std::string ids = json(done.tokens).dump();
+    KVCODEC_CHECK(write_file(args.tokens_out, std::as_bytes(std::span(ids))));
+  }
+  const PublishReport r = summed(done.reports);
   if (args.json) {
     print_json({{"namespace", to_hex(done.ns)},
                 {"chunks", r.chunks},
@@ -96,6 +133,17 @@ Status run_publish(const PublishArgs& args) {
 
 }  // namespace
 
+Result<std::vector<PublishReport>> publish_all(Store& store, const Digest& ns,
+                                               std::span<const int32_t> tokens,
+                                               const KvSource& source,
+                                               const std::vector<std::string>& renditions,
+                                               const PublishOptions& options) {
+  if (!renditions.empty())
+    return publish_renditions(store, ns, tokens, source, renditions, options);
+  KVCODEC_TRY(PublishReport report, publish_prefix(store, ns, tokens, source, options));
+  return std::vector<PublishReport>{std::move(report)};
+}
+
 void add_publish(CLI::App& app, Outcome& outcome) {
   auto* command = app.add_subcommand("publish", "Store the KV cache of a prefix");
   auto args = std::make_shared<PublishArgs>();
@@ -105,6 +153,14 @@ void add_publish(CLI::App& app, Outcome& outcome) {
   command->add_option("--kv", args->kv, "instead of a model: .safetensors with 'tokens'");
   command->add_option("--model-name", args->model_name, "with --kv: part of the namespace");
   args->encode.add_to(*command);
+  command
+      ->add_option("--renditions", args->renditions,
+                   "instead of one tier, several, for fetch --adaptive: exact,int8-h512,small; -hN "
+                   "bounds the pictures' height")
+      ->delimiter(',')
+      ->excludes("--tier");
+  command->add_option("--tokens-out", args->tokens_out,
+                      "write the token ids, a JSON array, for fetch --tokens");
   command->add_flag("--replace", args->model.replace, "write chunks that are present too");
   command->add_flag("--json", args->json, "figures as JSON");
   command->footer(

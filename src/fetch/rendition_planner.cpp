@@ -91,12 +91,18 @@ Wanted RenditionPlanner::wanted(size_t chunk, size_t rendition) const {
           decode_seconds(rendition)};
 }
 
+// Of those that are about the smallest, the one that is decoded soonest.
 size_t RenditionPlanner::smallest(const PlanQuestion& question) const {
+  constexpr double kAbout = 1.1;
   const auto& sizes = sizes_[question.chunk];
+  const auto usable = [&](size_t r) { return sizes[r] > 0 && (question.failed >> r & 1) == 0; };
+  uint32_t least = UINT32_MAX;
+  for (size_t r = 0; r < sizes.size(); ++r)
+    if (usable(r)) least = std::min(least, sizes[r]);
   size_t best = sizes.size();
   for (size_t r = 0; r < sizes.size(); ++r) {
-    if (sizes[r] == 0 || (question.failed >> r & 1) != 0) continue;
-    if (best == sizes.size() || sizes[r] < sizes[best]) best = r;
+    if (!usable(r) || sizes[r] > kAbout * least) continue;
+    if (best == sizes.size() || decode_seconds(r) < decode_seconds(best)) best = r;
   }
   return best;
 }

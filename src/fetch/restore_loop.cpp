@@ -86,10 +86,9 @@ void restore_in_order(TransferWindow& window, ChunkRestorer& restorer,
     }
     const double left = deadline - window.now();
     if (left <= 0) {
-      report.stopped_by = make_error(ErrorCode::unavailable,
-                                     "fetch: the deadline of {:.3f} s came after {} of {} "
-                                     "chunks",
-                                     request.deadline_seconds, report.chunks, request.keys.size());
+      report.stopped_by =
+          make_error(ErrorCode::unavailable, "fetch: the deadline came after {} of {} chunks",
+                     report.chunks, request.keys.size());
       return;
     }
     const auto batch = window.take(std::min(left, 0.1), more);
