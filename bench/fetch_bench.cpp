@@ -2,9 +2,8 @@
 // Fetching of prefixes: overlap, adaptive renditions, faults.
 #include "fetch_bench.h"
 
-#include <nlohmann/json.hpp>
-
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 namespace kvcodec::bench {
 namespace {
@@ -54,8 +53,7 @@ LongPrefix make_prefix(const FetchSettings& settings) {
     const Cache cache = load_safetensors(path);
     const KvShape& shape = cache.geometry.shape;
     if (prefix.geometry.tokens == 0) {
-      prefix.geometry =
-          KvGeometry::contiguous(shape, settings.chunks * kDefaultChunkTokens);
+      prefix.geometry = KvGeometry::contiguous(shape, settings.chunks * kDefaultChunkTokens);
       prefix.memory.resize(prefix.geometry.contiguous_bytes());
       prefix.rope =
           value_or_fail(make_rope(Rope::Style::interleaved, shape.key_dim, settings.rope_base));
@@ -140,6 +138,7 @@ int main(int argc, char** argv) {
   if (!settings.profile.empty()) profile.emplace(value_or_fail(Profile::load(settings.profile)));
   std::string json;
   LongPrefix prefix;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   for (const std::string& part : parts) {
     if (part != "faults" && prefix.tokens.empty()) prefix = make_prefix(settings);
     std::string result;
