@@ -92,13 +92,13 @@ Status run_publish(const PublishArgs& args) {
   KVCODEC_TRY(const auto store, args.store.open());
   EncodeOptions options;
   std::shared_ptr<const Profile> profile;
+  ModelArgs model = args.model;
   if (args.kv.empty()) {
     KVCODEC_TRY(profile, args.encode.profile.load());
     // The model's own rotation is used; --rope is for files that do not know theirs.
     KVCODEC_TRY(options, args.encode.resolve(UINT32_MAX, profile.get()));
+    KVCODEC_TRY(model.renditions, complete_renditions(args, profile.get()));
   }
-  ModelArgs model = args.model;
-  KVCODEC_TRY(model.renditions, complete_renditions(args, profile.get()));
   KVCODEC_TRY(const ModelPublish done,
               args.kv.empty() ? publish_text(*store, model, options) : publish_file(*store, args));
   if (!args.tokens_out.empty()) {

@@ -95,6 +95,13 @@ class FetchAdaptive(unittest.TestCase):
             self.assertIn('"event":"fetch.retry"', done.stderr)
             self.assertNotIn(str(self.folder), done.stderr)
 
+    def test_a_profile_completes_names(self):
+        done = self.run_cli("publish", *self.store, "--kv", self.kv, "--chunk-tokens", CHUNK, "--profile",
+                            "identity", "--renditions", "balanced-h512,exact", "--json")
+        self.assertEqual(json.loads(done.stdout)["chunks"], 10)
+        listed = self.run_cli("ls", *self.store, "--json").stdout
+        self.assertRegex(listed, r"balanced-[0-9a-f]{16}-h512")
+
     def test_errors(self):
         namespace = self.publish("int8")["namespace"]
         self.fetch(namespace, "--floor", "exact", expect=12)
