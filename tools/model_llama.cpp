@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "adaptive_flags.h"
 #include "clock.h"
 #include "kvcodec/llama.h"
 #include "model.h"
@@ -57,6 +58,7 @@ Result<ModelPublish> publish_text(Store& store, const ModelArgs& args, EncodeOpt
   KVCODEC_CHECK(check_profile(engine, options.profile));
   ModelPublish result;
   result.ns = namespace_digest(engine.namespace_fields(args.salt));
+  result.tokens = tokens;
   const size_t whole = tokens.size() / args.chunk_tokens * args.chunk_tokens;
   if (whole == 0) return result;
   const auto start = Clock::now();
@@ -69,7 +71,8 @@ Result<ModelPublish> publish_text(Store& store, const ModelArgs& args, EncodeOpt
   publish.chunk_tokens = args.chunk_tokens;
   publish.replace = args.replace;
   publish.progress = progress_bar("publish");
-  KVCODEC_TRY(result.report, publish_prefix(store, result.ns, tokens, kv.source(), publish));
+  KVCODEC_TRY(result.reports,
+              publish_all(store, result.ns, tokens, kv.source(), args.renditions, publish));
   return result;
 }
 
@@ -97,14 +100,25 @@ Result<Answer> fetch_and_answer(Store& store, const ModelArgs& args, const Answe
   fetch.max_tokens = result.prompt_tokens - 1;  // one token at least is computed, for its logits
   fetch.threads = args.threads;
   fetch.progress = progress_bar("fetch");
-  KVCODEC_TRY(uint32_t matched,
-              match_prefix(store, ns, tokens, answer.rendition, args.chunk_tokens));
-  matched = std::min(matched, fetch.max_tokens / args.chunk_tokens * args.chunk_tokens);
+  uint32_t matched = fetch.max_tokens / args.chunk_tokens * args.chunk_tokens;
+  if (answer.adaptive != nullptr) {
+    answer.adaptive->options().chunk_tokens = args.chunk_tokens;
+    answer.adaptive->options().threads = args.threads;
+  } else {
+    KVCODEC_TRY(const uint32_t present,
+                match_prefix(store, ns, tokens, answer.rendition, args.chunk_tokens));
+    matched = std::min(matched, present);
+  }
   fetch.max_tokens = matched;
   uint32_t restored = 0;
   if (matched > 0) {
     KVCODEC_TRY(LlamaKv kv, engine.prepare_restore(matched));
-    KVCODEC_TRY(result.fetch, fetch_prefix(store, ns, tokens, kv.target(), fetch));
+    if (answer.adaptive != nullptr) {
+      KVCODEC_TRY(result.fetch,
+                  answer.adaptive->fetch(store, ns, std::span(tokens).first(matched), kv.target()));
+    } else {
+      KVCODEC_TRY(result.fetch, fetch_prefix(store, ns, tokens, kv.target(), fetch));
+    }
     const Status committed = engine.commit_restore(std::move(kv), result.fetch.tokens_restored);
     // Where the engine refuses the state, everything is recomputed: the answer stays right.
     if (!committed.ok()) result.fetch.stopped_by = committed.error();
@@ -119,7 +133,8 @@ Result<Answer> fetch_and_answer(Store& store, const ModelArgs& args, const Answe
   KVCODEC_TRY(result.tokens, engine.greedy_decode(answer.max_tokens, first_token));
   if (result.ttft_seconds == 0) result.ttft_seconds = seconds_since(start);
   KVCODEC_TRY(result.text, engine.detokenize(result.tokens));
-  if (result.fetch.stopped_by && result.fetch.stopped_by->code == ErrorCode::corrupt) {
+  if (answer.adaptive == nullptr && result.fetch.stopped_by &&
+      result.fetch.stopped_by->code == ErrorCode::corrupt) {
     KVCODEC_CHECK(mend(store, engine, args, ns, std::span(tokens).first(matched), answer));
   }
   return result;

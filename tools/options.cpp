@@ -61,13 +61,14 @@ Result<Rope> parse_rope(const std::string& text, uint32_t key_dim) {
 }
 
 Result<std::string> complete_rendition(const std::string& text, const Profile* profile) {
-  const auto tier = tier_from_name(text);
+  const size_t height = std::min(text.rfind("-h"), text.size());
+  const auto tier = tier_from_name(text.substr(0, height));
   if (!tier.ok() || !is_calibrated(*tier)) return text;
   if (profile == nullptr) {
     return Error{ErrorCode::invalid_argument,
                  fmt::format("tier {} needs a profile: --profile FILE", text)};
   }
-  return rendition_name(*tier, profile);
+  return rendition_name(*tier, profile) + text.substr(height);
 }
 
 void ProfileFlag::add_to(CLI::App& command) {

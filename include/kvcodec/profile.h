@@ -107,14 +107,17 @@ class Profile {
 };
 
 // A rendition's name in a store: "exact", "int8", or a calibrated tier and its profile,
-// "balanced-0123456789abcdef" (the first 16 digits of the digest). Its chunks are of that tier or
-// of a finer one, where a chunk was too far off the profile.
+// "balanced-0123456789abcdef" (the first 16 digits of the digest), then "-h512" where its pictures
+// are at most 512 rows high rather than EncodeOptions' default. Its chunks are of that tier or of a
+// finer one, where a chunk was too far off the profile.
 struct Rendition {
   Tier tier = Tier::exact;
-  std::string profile;  // 16 digits; empty for exact and int8
+  std::string profile;          // 16 digits; empty for exact and int8
+  uint32_t picture_height = 0;  // 0: the default
 };
-// Requires a profile where the tier is calibrated; it is not looked at otherwise.
-std::string rendition_name(Tier tier, const Profile* profile);
+// Requires a profile where the tier is calibrated; it is not looked at otherwise. picture_height:
+// 0, or as EncodeOptions::max_picture_height.
+std::string rendition_name(Tier tier, const Profile* profile, uint32_t picture_height = 0);
 // invalid_argument where it is neither.
 Result<Rendition> parse_rendition(std::string_view name);
 

@@ -54,6 +54,15 @@ Result<std::vector<std::byte>> get_object(Store& store, std::string_view name, u
 // Presents `store` as if behind a link: get and put take the time their bytes need at
 // `bits_per_second`, all callers together. For demos and tests. Borrows `store`.
 std::unique_ptr<Store> limit_bandwidth(Store& store, double bits_per_second);
+// The same over a link whose speed changes: the steps follow each other from the first transfer on,
+// again and again. A step of 0 is an outage.
+struct LinkTrace {
+  struct Step {
+    double seconds = 0, bits_per_second = 0;
+  };
+  std::vector<Step> steps;
+};
+std::unique_ptr<Store> limit_bandwidth(Store& store, const LinkTrace& trace);
 
 struct GcReport {
   uint64_t objects_before = 0, bytes_before = 0;

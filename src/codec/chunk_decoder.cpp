@@ -252,11 +252,15 @@ void restore_chunk(const DecodedChunk& chunk, const KvTarget& target, uint32_t f
 RestoredChunks decode_chunks(std::span<const ChunkToRestore> chunks, const KvTarget& target,
                              DecodeOptions options, const std::function<bool()>& go_on) {
   RestoredChunks restored;
+  const DecodeOptions common = options;
   std::vector<DecodedChunk> decoded;
   decoded.reserve(chunks.size());  // what loads them points into it
   std::vector<PicturesToLoad> pictures;
   for (const ChunkToRestore& chunk : chunks) {
     options.expected = chunk.expected;
+    const bool own_tier = chunk.expected_tier != nullptr || chunk.lowest_tier != nullptr;
+    options.expected_tier = own_tier ? chunk.expected_tier : common.expected_tier;
+    options.lowest_tier = own_tier ? chunk.lowest_tier : common.lowest_tier;
     auto next = [&]() -> Result<DecodedChunk> {
       KVCODEC_TRY(format::Header header,
                   check_request(chunk.object, target.geometry, target.memory.size(),

@@ -35,6 +35,9 @@ struct ChunkToRestore {
   std::span<const std::byte> object;
   uint32_t first_token = 0;           // of the target
   const ChunkId* expected = nullptr;  // instead of the options'
+  // Instead of the options', where one is given.
+  const Tier* expected_tier = nullptr;
+  const Tier* lowest_tier = nullptr;
 };
 struct RestoredChunks {
   size_t chunks = 0;            // restored: all before the first that is at fault

@@ -70,7 +70,9 @@ Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
                                      const PublishOptions& options) {
   KVCODEC_CHECK(check_arguments(source, tokens.size(), options));
   const std::vector<Digest> keys = chunk_keys(ns, tokens, options.chunk_tokens);
-  const std::string rendition = rendition_name(options.encode.tier, options.encode.profile);
+  const std::string rendition = options.rendition.empty()
+                                    ? rendition_name(options.encode.tier, options.encode.profile)
+                                    : options.rendition;
   PublishReport report;
   report.chunks = keys.size();
   report.tokens = static_cast<uint32_t>(keys.size() * options.chunk_tokens);
@@ -108,11 +110,13 @@ Result<PublishReport> publish_prefix(Store& store, const Digest& ns,
         KVCODEC_CHECK(store.put(batch.names[i], *object));
         report.store_seconds += storing.seconds();
         report.object_bytes += object->size();
+        report.chunk_bytes.push_back(object->size());
         ++report.written;
         ++object;
       } else {
         KVCODEC_TRY(const ObjectStat stat, store.stat(batch.names[i]));
         report.object_bytes += stat.bytes;
+        report.chunk_bytes.push_back(stat.bytes);
       }
       ++done;
       if (options.progress) options.progress(done, keys.size());

@@ -22,8 +22,8 @@ void wait_until(Clock::time_point deadline) {
 
 class LinkLimitedStore final : public Store {
  public:
-  LinkLimitedStore(Store& store, double bits_per_second)
-      : store_(store), bits_per_second_(bits_per_second), schedule_(bits_per_second) {}
+  LinkLimitedStore(Store& store, const LinkTrace& trace)
+      : store_(store), trace_(trace), schedule_(trace) {}
 
   // The store reads while the link carries, so the slower of both counts. One get of the store,
   // not one a slice: slices could be of two versions of the object.
@@ -49,9 +49,17 @@ class LinkLimitedStore final : public Store {
 
  private:
   Status check_rate() const {
-    if (bits_per_second_ >= kMinBitsPerSecond) return ok_status();
+    double fastest = 0;
+    for (const auto& step : trace_.steps) {
+      if (!(step.seconds > 0) || !(step.bits_per_second >= 0))
+        return make_error(ErrorCode::invalid_argument,
+                          "limit_bandwidth: a step of {} s and {} bits per second", step.seconds,
+                          step.bits_per_second);
+      fastest = std::max(fastest, step.bits_per_second);
+    }
+    if (fastest >= kMinBitsPerSecond) return ok_status();
     return make_error(ErrorCode::invalid_argument,
-                      "limit_bandwidth: {} bits per second; expected at least {}", bits_per_second_,
+                      "limit_bandwidth: {} bits per second; expected at least {}", fastest,
                       kMinBitsPerSecond);
   }
 
@@ -71,14 +79,18 @@ class LinkLimitedStore final : public Store {
   }
 
   Store& store_;
-  const double bits_per_second_;
+  const LinkTrace trace_;
   LinkSchedule schedule_;
 };
 
 }  // namespace
 
 std::unique_ptr<Store> limit_bandwidth(Store& store, double bits_per_second) {
-  return std::make_unique<LinkLimitedStore>(store, bits_per_second);
+  return limit_bandwidth(store, LinkTrace{{{1, bits_per_second}}});
+}
+
+std::unique_ptr<Store> limit_bandwidth(Store& store, const LinkTrace& trace) {
+  return std::make_unique<LinkLimitedStore>(store, trace);
 }
 
 }  // namespace kvcodec

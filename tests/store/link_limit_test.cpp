@@ -65,6 +65,20 @@ TEST(LinkSchedule, TransfersShareOneLink) {
   EXPECT_EQ(link.reserve(begin_b, 1000), at(microseconds(4000)));
 }
 
+// A byte a microsecond for 1 ms, a tenth of that for 2 ms, nothing for 1 ms, and again.
+TEST(LinkSchedule, FollowsATrace) {
+  const LinkTrace trace{{{1e-3, 8e6}, {2e-3, 8e5}, {1e-3, 0}}};
+  LinkSchedule link(trace);
+  EXPECT_EQ(link.reserve(at(microseconds(0)), 1000), at(microseconds(1000)));
+  EXPECT_EQ(link.reserve(at(microseconds(0)), 100), at(microseconds(2000)));
+  EXPECT_EQ(link.reserve(at(microseconds(0)), 150), at(microseconds(4050))) << "over the outage";
+  EXPECT_EQ(link.reserve(at(microseconds(0)), 1200 + 200), at(microseconds(8250)));
+  EXPECT_EQ(link.reserve(at(microseconds(11'500)), 10), at(microseconds(12'010)))
+      << "who comes in an outage waits for its end";
+  LinkSchedule later(trace);  // the trace begins with the first transfer
+  EXPECT_EQ(later.reserve(at(microseconds(2'500)), 1000), at(microseconds(3'500)));
+}
+
 TEST(LinkSchedule, SlicesLastAboutAMillisecond) {
   EXPECT_EQ(LinkSchedule(25e6).slice_bytes(), 3125u);
   EXPECT_EQ(LinkSchedule(10e9).slice_bytes(), 1'250'000u);

@@ -130,12 +130,40 @@ TEST(Rendition, NamesGoBothWays) {
     EXPECT_EQ(parsed->profile, digits);
   }
   EXPECT_EQ(parse_rendition("int8")->tier, Tier::int8);
+  EXPECT_EQ(parse_rendition("int8")->picture_height, 0u);
+  for (Tier tier : {Tier::exact, Tier::int8, Tier::high, Tier::small}) {
+    const std::string name = rendition_name(tier, &profile, 512);
+    EXPECT_EQ(name, rendition_name(tier, &profile) + "-h512");
+    const auto parsed = parse_rendition(name);
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    EXPECT_EQ(parsed->tier, tier);
+    EXPECT_EQ(parsed->picture_height, 512u);
+    EXPECT_EQ(parsed->profile, is_calibrated(tier) ? digits : "");
+  }
 }
 
 TEST(Rendition, RefusesOtherNames) {
-  for (const char* name :
-       {"", "-", "balanced", "balanced-", "balanced-0123456789abcde", "balanced-0123456789abcdef0",
-        "balanced-0123456789ABCDEF", "int8-0123456789abcdef", "exact-", "huge-0123456789abcdef"}) {
+  for (const char* name : {"",
+                           "-",
+                           "balanced",
+                           "balanced-",
+                           "balanced-0123456789abcde",
+                           "balanced-0123456789abcdef0",
+                           "balanced-0123456789ABCDEF",
+                           "int8-0123456789abcdef",
+                           "exact-",
+                           "huge-0123456789abcdef",
+                           "exact-h",
+                           "exact-h0",
+                           "exact-h0512",
+                           "exact-h100",
+                           "exact-h513",
+                           "exact-h9000",
+                           "exact-h512-h512",
+                           "-h512",
+                           "exact-h512x",
+                           "exact-h99999999999",
+                           "balanced-h512"}) {
     const auto parsed = parse_rendition(name);
     ASSERT_FALSE(parsed.ok()) << name;
     EXPECT_EQ(parsed.error().code, ErrorCode::invalid_argument);
