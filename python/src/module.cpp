@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings.h"
+#include "kvcodec/version.h"
+
+NB_MODULE(_native, module) {
+  using namespace kvcodec::python;
+  module.doc() = "The C++ library. Import kvcodec instead.";
+  module.def(
+      "version", [] { return KVCODEC_VERSION_STRING; }, "Of the library.");
+  bind_failure(module);
+  bind_kv(module);
+  bind_cache(module);
+  bind_key(module);
+  bind_profile(module);
+  bind_codec(module);
+  bind_store(module);
+  bind_fetch(module);
+  bind_device(module);
+}
