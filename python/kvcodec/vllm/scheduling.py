@@ -94,6 +94,7 @@ class SchedulerSide:
         self._cancelled: list[str] = []
         self._failed = KeyMemory(settings.failed_key_ttl_s)  # keys of rank 0
         self._stored = KeyMemory(settings.failed_key_ttl_s)
+        self._on_their_way: set[bytes] = set()  # keys of saves that workers have not answered for
         self.reuse = ReusePolicy(settings.min_tokens, settings.chunk_tokens)
         self._step: tuple[float, int] | None = None
         self.stats = KvCodecStats()
@@ -152,6 +153,8 @@ class SchedulerSide:
                 return True
             if tracked.prefix.error:
                 self.stats.count("lookup_errors")
+            else:
+                self._forget_evicted(tracked.prefix)
             if tracked.prefix.stored:
                 self.stats.count("lookup_hits")
             return True
@@ -160,6 +163,13 @@ class SchedulerSide:
             self.stats.count("lookup_timeouts")
             return True
         return False
+
+    def _forget_evicted(self, prefix: Prefix) -> None:
+        """What the store has no more is saved again."""
+        keys = prefix.keys[0][prefix.stored :]
+        if keys and keys[0] in self._stored:
+            for key in keys:
+                self._stored.discard(key)
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         tracked = self.on_new_request(request)
@@ -250,7 +260,8 @@ class SchedulerSide:
         usable = self._usable_chunks(tracked)
         run: list[int] = []
         for chunk in range(tracked.next_save, end):
-            wanted = chunk >= usable and keys[chunk] not in self._stored
+            key = keys[chunk]
+            wanted = chunk >= usable and key not in self._stored and key not in self._on_their_way
             if wanted:
                 run.append(chunk)
             if run and (not wanted or chunk == end - 1):
@@ -259,8 +270,7 @@ class SchedulerSide:
                     request=name, first_chunk=first, namespaces=tracked.prefix.namespaces,
                     keys=[k[first:stop] for k in tracked.prefix.keys], block_ids=self._blocks_of(tracked.blocks, first, stop),
                     replace=any(keys[c] in self._failed for c in run)))  # fmt: skip
-                for c in run:
-                    self._stored.add(keys[c])  # on its way: not saved twice
+                self._on_their_way.update(keys[first:stop])
                 run = []
         tracked.next_save = max(tracked.next_save, end)
         if tracked.next_save >= len(keys):
@@ -277,8 +287,7 @@ class SchedulerSide:
             for key in results.saved:
                 self._failed.discard(key)
                 self._stored.add(key)
-            for key in results.unsaved:
-                self._stored.discard(key)
+            self._on_their_way.difference_update(results.saved, results.unsaved)
         for request in output.finished_recving or ():
             tracked = self._requests.get(request)
             if tracked is not None:
