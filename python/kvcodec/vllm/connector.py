@@ -11,9 +11,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
 from .._native import DeviceRestorer, KvShape, Profile
+from ..engine_config import rope_of
 from ..errors import Unsupported
 from .backing import Backing
-from .identity import identify, rope_of
+from .identity import identify
 from .jobs import StepMetadata, StepResults
 from .layout import DTYPES, Heads, Layout, cpu_kernel, layer_order
 from .loading import Loader
