@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import enum
 from typing import Any
 
+import numpy.typing
 from typing_extensions import Buffer
 
 import kvcodec.errors
@@ -214,13 +215,13 @@ def namespace_digest(model: str, shape: KvShape, weights: bytes | None = None, r
     salt: the tenant.
     """
 
-def chunk_keys(namespace: bytes, tokens: Sequence[int] | Buffer, chunk_tokens: int = 256) -> list[bytes]:
+def chunk_keys(namespace: bytes, tokens: numpy.typing.ArrayLike, chunk_tokens: int = 256) -> list[bytes]:
     """
     Keys of the whole chunks of a token sequence, each hashed over all tokens before it too. A
     remainder of fewer than chunk_tokens has no key.
     """
 
-def chunk_key(parent: bytes, tokens: Sequence[int] | Buffer) -> bytes:
+def chunk_key(parent: bytes, tokens: numpy.typing.ArrayLike) -> bytes:
     """
     Key of one chunk of any length after `parent` (the namespace before the first).
     """
@@ -644,7 +645,7 @@ class StopSource:
     @property
     def stop_requested(self) -> bool: ...
 
-def publish_prefix(store: Store, namespace: bytes, tokens: Sequence[int] | Buffer, source: KvCache, *, tier: Tier = Tier.EXACT, rope: Rope = ..., profile: Profile | None = None, chunk_tokens: int = 256, sink_tokens: int = 4, replace: bool = False, threads: int = 0, verify: bool = True, noise_factor: float = 1.5, progress: object | None = None) -> PublishReport:
+def publish_prefix(store: Store, namespace: bytes, tokens: numpy.typing.ArrayLike, source: KvCache, *, tier: Tier = Tier.EXACT, rope: Rope = ..., profile: Profile | None = None, chunk_tokens: int = 256, sink_tokens: int = 4, replace: bool = False, threads: int = 0, verify: bool = True, noise_factor: float = 1.5, progress: object | None = None) -> PublishReport:
     """
     Stores every whole chunk of `tokens`, under rendition_name(tier, profile); token i of the sequence is
     token i of `source`. Chunks that are present and whole are left alone, unless `replace`.
@@ -652,12 +653,12 @@ def publish_prefix(store: Store, namespace: bytes, tokens: Sequence[int] | Buffe
     ended. The GIL is released. Options are those of encode_chunk.
     """
 
-def match_prefix(store: Store, namespace: bytes, tokens: Sequence[int] | Buffer, rendition: str = 'exact', chunk_tokens: int = 256) -> int:
+def match_prefix(store: Store, namespace: bytes, tokens: numpy.typing.ArrayLike, rendition: str = 'exact', chunk_tokens: int = 256) -> int:
     """
     How many leading tokens are present as whole chunks of a rendition. The GIL is released.
     """
 
-def fetch_prefix(store: Store, namespace: bytes, tokens: Sequence[int] | Buffer, target: KvCache, *, rendition: str = 'exact', profile: Profile | None = None, lowest_tier: Tier = Tier.SMALL, chunk_tokens: int = 256, max_tokens: int | None = None, max_chunks_in_flight: int = 4, threads: int = 0, progress: object | None = None, stop: StopSource | None = None) -> FetchReport:
+def fetch_prefix(store: Store, namespace: bytes, tokens: numpy.typing.ArrayLike, target: KvCache, *, rendition: str = 'exact', profile: Profile | None = None, lowest_tier: Tier = Tier.SMALL, chunk_tokens: int = 256, max_tokens: int | None = None, max_chunks_in_flight: int = 4, threads: int = 0, progress: object | None = None, stop: StopSource | None = None) -> FetchReport:
     """
     Restores the longest chain of leading chunks present, transfer and decoding overlapped. A missing or
     faulty chunk ends it and is reported (FetchReport.stopped_by), never restored; only a wrong call

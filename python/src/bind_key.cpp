@@ -27,6 +27,7 @@ void bind_key(nb::module_& module) {
       "chunk_keys",
       [](const Digest& ns, const TokenIds& tokens, uint32_t chunk_tokens) {
         if (chunk_tokens == 0) invalid_argument("chunk_keys: chunk_tokens is 0");
+        nb::gil_scoped_release unlocked;
         return chunk_keys(ns, tokens.ids, chunk_tokens);
       },
       "namespace"_a, "tokens"_a, "chunk_tokens"_a = 256,

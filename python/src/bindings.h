@@ -134,8 +134,7 @@ struct type_caster<kvcodec::python::WritableBytes> {
 
 template <>
 struct type_caster<kvcodec::python::TokenIds> {
-  NB_TYPE_CASTER(kvcodec::python::TokenIds,
-                 const_name("collections.abc.Sequence[int] | typing_extensions.Buffer"))
+  NB_TYPE_CASTER(kvcodec::python::TokenIds, const_name("numpy.typing.ArrayLike"))
   bool from_python(handle source, uint8_t, cleanup_list*) noexcept;
 };
 

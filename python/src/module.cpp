@@ -5,6 +5,8 @@
 NB_MODULE(_native, module) {
   using namespace kvcodec::python;
   module.doc() = "The C++ library. Import kvcodec instead.";
+  // Threads of an engine that is being shut down keep objects alive; that is no leak.
+  nanobind::set_leak_warnings(false);
   module.def(
       "version", [] { return KVCODEC_VERSION_STRING; }, "Of the library.");
   bind_failure(module);

@@ -44,3 +44,17 @@ def golden():
 def store(request, tmp_path):
     uri = "mem:" if request.param == "mem" else f"file://{tmp_path}/store"
     return kvcodec.open_store(uri)
+
+
+SUMMARY = []
+
+
+@pytest.fixture(scope="session")
+def summary():
+    """Lines that are shown at the end whether tests pass or not."""
+    return SUMMARY.append
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in SUMMARY:
+        terminalreporter.write_line(line)

@@ -22,7 +22,7 @@ def rows_of(group):
     return [name.strip() for name in part[part.index("[") + 1 : part.index("]")].split(",")]
 
 
-def run(script, *arguments, timeout=400):
+def run(script, *arguments, timeout=600):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # more threads wait for each other in so small a model
     done = subprocess.run([sys.executable, str(ENGINES / script), *map(str, arguments)], env=environment, timeout=timeout,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip

@@ -42,7 +42,7 @@ def _heads(kv_cache_config: Any, block_size: int) -> tuple[Heads, list[str]]:
     return Heads(spec.num_kv_heads, spec.head_size, value, block_size, spec.dtype), layer_order(groups[0].layer_names)
 
 
-class KvCodecConnector(KVConnectorBase_V1):  # type: ignore[misc]
+class KvCodecConnector(KVConnectorBase_V1):
     """Stores whole chunks of prompts, and loads them before a request is scheduled. A request never
     fails for it: what is missing, damaged or late is computed."""
 

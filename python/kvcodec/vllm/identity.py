@@ -16,6 +16,7 @@ from ..engine_config import rope_of
 from ..errors import InvalidArgument, Unsupported
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
+MAX_REMEMBERED = 4096  # tenants whose namespaces are kept
 # Of config.json: what says nothing about the numbers of a cache.
 IRRELEVANT = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache", "architectures")
 
@@ -80,17 +81,25 @@ class Identity:
         self.model = f"{name} config {hashlib.sha256(text.encode()).hexdigest()[:16]}"
         self.weights, self.shape, self.rope, self.ranks = weights, shape, rope, ranks
         self.salt, self.profile = salt, profile
+        self._known: dict[tuple[str | None, str], list[bytes]] = {}
 
     def namespaces(self, request_salt: str | None, lora: str) -> list[bytes]:
         """By rank. request_salt: vLLM's cache_salt; lora: "" or lora_identity()."""
+        known = self._known.get((request_salt, lora))
+        if known is not None:
+            return known
         # Lengths keep ("a", "bc") and ("ab", "c") apart.
         salt = ""
         if self.salt or request_salt or lora:
             salt = "".join(f"{len(part)}:{part}" for part in (self.salt, request_salt or "", lora))
-        return [
+        result = [
             namespace_digest(self.model, self.shape, self.weights, self.rope, rank, self.ranks, salt, self.profile)
             for rank in range(self.ranks)
         ]
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known = {}
+        self._known[request_salt, lora] = result
+        return result
 
 
 def lora_identity(lora: Any) -> str:

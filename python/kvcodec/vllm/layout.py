@@ -50,7 +50,7 @@ def _packed_order(heads: Heads, write: Callable[..., None]) -> tuple[np.ndarray[
     digits = []
     for digit in (ids % 256, ids // 256):
         cache = torch.full((1, 1, n, 2 * d), -1, dtype=heads.dtype)
-        key, value = (part.reshape(n, 1, d).to(heads.dtype) for part in digit.split(n * d))
+        key, value = (part.reshape(n, 1, d).to(heads.dtype) for part in (digit[: n * d], digit[n * d :]))
         write(key, value, cache, torch.arange(n))
         digits.append(cache.reshape(-1).to(torch.float32).to(torch.int64))
     found = (digits[0] + 256 * digits[1]).numpy()
@@ -195,7 +195,7 @@ class Layout:
             tensor = torch.from_numpy(plane)
             if self.heads.dtype == torch.bfloat16:
                 tensor = tensor.view(torch.bfloat16)
-            result.append(tensor.unflatten(1, (-1, self.heads.block_tokens)))
+            result.append(tensor.view(tensor.shape[0], -1, self.heads.block_tokens, *tensor.shape[2:]))
         return result
 
     def gather(self, block_ids: list[int], into: KvCache) -> None:

@@ -168,5 +168,3 @@ def _tail(staged: KvCache, skip_tokens: int) -> KvCache:
     g = staged.geometry
     key, value = (Strides(s.offset + skip_tokens * s.token, s.layer, s.token, s.head, s.dim) for s in (g.key, g.value))
     return KvCache(staged.memory, KvGeometry(g.shape, g.tokens - skip_tokens, key, value))
-
-

@@ -127,13 +127,13 @@ class SchedulerSide:
         stored, fault = 0, ""
         if self._settings.load:
             try:
-                stored = min(
-                    self._backing.use(lambda store, ns=ns: match_prefix(store, ns, ids, self._rendition, self._chunk_tokens))
-                    for ns in namespaces
-                )
+                stored = min(self._stored_tokens(ns, ids) for ns in namespaces)
             except KvCodecError as error:
                 fault = str(error)
         return Prefix(namespaces, keys, stored // self._chunk_tokens, fault)
+
+    def _stored_tokens(self, ns: bytes, ids: Any) -> int:
+        return self._backing.use(lambda store: match_prefix(store, ns, ids, self._rendition, self._chunk_tokens))
 
     def _settle(self, tracked: Tracked) -> bool:
         """Takes the lookup's answer once it is there; False: ask again later."""
