@@ -142,7 +142,8 @@ class KvCodecConnector(KVConnectorBase_V1):
             try:
                 restorer = DeviceRestorer(tensors[0].device.index or 0)
             except Unsupported as error:
-                raise Unsupported(f"loads into {tensors[0].device} need NVDEC: {error}") from error
+                logger.warning("kvcodec: chunks are decoded by the CPU and copied to %s, which is slower: %s",
+                               tensors[0].device, error)  # fmt: skip
         self._loader = Loader(self._settings, layout, rank, self._rendition, self._profile, self._backing, restorer)
         self._saver = Saver(self._settings, layout, rank, self._rendition, self._profile, self._rope, self._backing)
         logger.info("kvcodec: rank %d of %d: %s", rank, self._ranks, layout.describe())

@@ -203,8 +203,22 @@ class Layout:
         self._copy(block_ids, into, to_staging=True)
 
     def scatter(self, cache: KvCache, block_ids: list[int]) -> None:
-        """Copies staging memory into blocks of as many."""
+        """Copies staging memory into blocks of as many; they are written when it returns."""
         self._copy(block_ids, cache, to_staging=False)
+        if not self.on_cpu:
+            torch.cuda.current_stream(self.tensors[0].device).synchronize()
+
+    def queued_work(self) -> Callable[[], None]:
+        """Waits, when it is called, for what the calling thread's stream has been given until now."""
+        if self.on_cpu:
+            return lambda: None
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self.tensors[0].device))
+
+        def wait() -> None:
+            event.synchronize()
+
+        return wait
 
     def _copy(self, block_ids: list[int], staging: KvCache, *, to_staging: bool) -> None:
         index = torch.tensor(block_ids, device=self.tensors[0].device)

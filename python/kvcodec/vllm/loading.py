@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from .._native import (
@@ -50,10 +50,11 @@ class Loader:
         self.stats = KvCodecStats()
 
     def start(self, job: LoadJob) -> None:
+        """From the engine's thread, when what it has queued for the GPU may still use the job's blocks."""
         stop = StopSource()
         with self._lock:
             self._stops[job.request] = stop
-        self._loads.submit(self._run, job, stop, time.monotonic())
+        self._loads.submit(self._run, job, stop, time.monotonic(), self._layout.queued_work())
 
     def cancel(self, request: str) -> None:
         with self._lock:
@@ -77,12 +78,13 @@ class Loader:
             stats, self.stats = self.stats, KvCodecStats()
         return stats
 
-    def _run(self, job: LoadJob, stop: StopSource, queued: float) -> None:
+    def _run(self, job: LoadJob, stop: StopSource, queued: float, wait_for_engine: Callable[[], None]) -> None:
         each = self._settings.chunk_tokens // self._layout.heads.block_tokens
         keys = job.keys[self._rank]
         restored, fetched, reason = 0, 0, ""
         stats = KvCodecStats()
         try:
+            wait_for_engine()
             for i, object_ in self._objects(job, stop):
                 self._restore(job, i, object_, each)
                 restored, fetched = i + 1, fetched + len(object_)
@@ -142,7 +144,8 @@ class Loader:
             expected_tier=tier if exactly else None, lowest_tier=None if exactly else tier,
             threads=self._settings.decode_threads)  # fmt: skip
         skip = job.skip_blocks if i == 0 else 0
-        target = None if skip else self._layout.cache(blocks)
+        direct = not skip and (self._layout.on_cpu or self._restorer is not None)
+        target = self._layout.cache(blocks) if direct else None
         if target is None:
             staged = self._layout.staging(each)
             decode_chunk(object_, staged, 0, options)
