@@ -94,7 +94,7 @@ def complaint(path, bracket, target):
 
 def check(root):
     complaints, stems = [], {}
-    for top in ("include", "src", "tools", "bench", "tests"):
+    for top in ("include", "src", "tools", "bench", "tests", "python"):
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SUFFIXES or not file.is_file():
                 continue

@@ -6,7 +6,9 @@ FOLDER holds ctest's report ctest.xml (--output-junit) and the programs' own NAM
 (GTEST_OUTPUT=xml:FOLDER/). Prints failed and skipped cases with their reasons, and as the last
 line 'PASSED FAILED SKIPPED'.
 
-Usage: count_tests.py FOLDER
+With --pytest it counts one report of pytest (--junitxml) instead.
+
+Usage: count_tests.py FOLDER | --pytest FILE
 """
 import pathlib
 import re
@@ -79,20 +81,48 @@ def entry_cases(folder, entry):
     return cases
 
 
+def pytest_cases(file):
+    """{case: (outcome, reason)} of a report of pytest."""
+    cases = {}
+    for case in ElementTree.parse(file).getroot().iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        failures, skip = case.findall("failure") + case.findall("error"), case.find("skipped")
+        if failures:
+            cases[name] = (FAILED, one_line(failures[0].get("message")))
+        elif skip is not None:
+            cases[name] = (SKIPPED, one_line(skip.get("message")))
+        else:
+            cases[name] = (PASSED, "")
+    return cases
+
+
+def report(program, cases, counts):
+    """Counts cases, and prints those that failed and why others were skipped."""
+    reasons = {}
+    for case, (outcome, reason) in cases.items():
+        counts[outcome] += 1
+        if outcome == FAILED:
+            print(f"   FAILED  {program} {case}: {reason}")
+        elif outcome == SKIPPED:
+            reasons.setdefault(reason, []).append(case)
+    for reason, names in reasons.items():
+        print(f"   skipped {program}: {len(names)} ({names[0]}...): {reason}")
+
+
 def main():
-    folder = pathlib.Path(sys.argv[1])
     counts = [0, 0, 0]
+    if sys.argv[1] == "--pytest":
+        cases = pytest_cases(sys.argv[2])
+        report("pytest", cases, counts)
+        if not cases:
+            print("   FAILED  pytest ran no test")
+            counts[FAILED] += 1
+        print(counts[PASSED], counts[FAILED], counts[SKIPPED])
+        return
+    folder = pathlib.Path(sys.argv[1])
     entries = list(ElementTree.parse(folder / "ctest.xml").getroot().iter("testcase"))
     for entry in entries:
-        reasons = {}
-        for case, (outcome, reason) in entry_cases(folder, entry).items():
-            counts[outcome] += 1
-            if outcome == FAILED:
-                print(f"   FAILED  {entry.get('name')} {case}: {reason}")
-            elif outcome == SKIPPED:
-                reasons.setdefault(reason, []).append(case)
-        for reason, cases in reasons.items():
-            print(f"   skipped {entry.get('name')}: {len(cases)} ({cases[0]}...): {reason}")
+        report(entry.get("name"), entry_cases(folder, entry), counts)
     if not entries:
         print("   FAILED  ctest ran no test")
         counts[FAILED] += 1

@@ -40,6 +40,14 @@ llama_prefix() {
   printf '%s/llama-%s-%s\n' "$cache" "$llama_version" "$id"
 }
 
+# The venv of scripts/install-python for its pins.
+python_env() {
+  printf '%s/python-%s\n' "$cache" "$({
+    /usr/bin/python3 --version
+    cat "$root/scripts/python.txt" "$root/scripts/torch_stubs.py"
+  } | sha256sum | cut -c1-12)"
+}
+
 # run_logged LOG COMMAND...: runs it with its output in LOG, whose end is shown if it fails.
 run_logged() {
   local log=$1

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import check_layers  # noqa: E402
 import check_sizes  # noqa: E402
 import check_text  # noqa: E402
+import count_tests  # noqa: E402
 
 
 class TreeTest(unittest.TestCase):
@@ -110,6 +111,28 @@ class TextTest(TreeTest):
         self.assertEqual(check_text.check(self.root, ["src/base/a.cpp"]), [])
         self.write("scripts/a", "#!/bin/sh\n" + head.replace("//", "#") + "true\n")
         self.assertEqual(check_text.check(self.root, ["scripts/a"]), [])
+
+
+PYTEST_REPORT = """<testsuites><testsuite name="pytest">
+<testcase classname="a" name="passes"/>
+<testcase classname="a" name="skips"><skipped type="pytest.skip" message="no device"/></testcase>
+<testcase classname="a" name="fails"><failure message="assert 1 == 2">text</failure></testcase>
+<testcase classname="a" name="breaks"><error message="fixture"/></testcase>
+</testsuite></testsuites>"""
+
+
+class CountTest(TreeTest):
+    def test_every_outcome_of_pytest_counts(self):
+        self.write("report.xml", PYTEST_REPORT)
+        cases = count_tests.pytest_cases(self.root / "report.xml")
+        self.assertEqual(cases, {"a.passes": (count_tests.PASSED, ""), "a.skips": (count_tests.SKIPPED, "no device"),
+                                 "a.fails": (count_tests.FAILED, "assert 1 == 2"),
+                                 "a.breaks": (count_tests.FAILED, "fixture")})
+        for report, line in ((PYTEST_REPORT, "1 2 1"), ("<testsuites/>", "0 1 0")):
+            self.write("report.xml", report)
+            done = subprocess.run([sys.executable, ROOT / "scripts/count_tests.py", "--pytest", self.root / "report.xml"],
+                                  stdout=subprocess.PIPE, text=True, check=True)
+            self.assertEqual(done.stdout.splitlines()[-1], line)
 
 
 BAD_NAMES = """

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's parts by themselves: layouts, options, identity, decisions."""
+
+import dataclasses
+import pathlib
+import threading
+import time
+import types
+
+import kvcodec
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+from kvcodec.errors import InvalidArgument, Unavailable, Unsupported  # noqa: E402
+from kvcodec.vllm import identity as ident  # noqa: E402
+from kvcodec.vllm.backing import Backing  # noqa: E402
+from kvcodec.vllm.jobs import LoadResult, SaveJob, StepResults  # noqa: E402
+from kvcodec.vllm.layout import Heads, Layout, cpu_kernel, layer_order  # noqa: E402
+from kvcodec.vllm.metrics import KvCodecStats  # noqa: E402
+from kvcodec.vllm.reuse import RETRY_EVERY, ReusePolicy  # noqa: E402
+from kvcodec.vllm.saving import Saver  # noqa: E402
+from kvcodec.vllm.scheduling import KeyMemory, SchedulerSide  # noqa: E402
+from kvcodec.vllm.settings import Settings  # noqa: E402
+
+L, B, H, N, D = 3, 6, 2, 32, 32
+SHAPE = kvcodec.KvShape(L, H, D, dtype=kvcodec.DType.F32)
+
+
+def heads(dtype=torch.float32, value_dim=D, kv_heads=H):
+    return Heads(kv_heads, D, value_dim, N, dtype)
+
+
+# Layouts that vLLM has had (engines' tensors by layer), and keys and values [B, N, H, D] in them.
+def fused(dtype):
+    whole = torch.randn(L, B, H, N, 2 * D).to(dtype)
+    return list(whole), [(t[..., :D].transpose(1, 2), t[..., D:].transpose(1, 2)) for t in whole]
+
+
+def fused_nhd(dtype):
+    whole = torch.randn(L, B, N, H, 2 * D).to(dtype)
+    return list(whole.transpose(2, 3)), [(t[..., :D], t[..., D:]) for t in whole]
+
+
+def block_outermost(dtype):
+    whole = torch.randn(B, L, H, N, 2 * D).to(dtype)
+    return list(whole.transpose(0, 1)), [(t[..., :D].transpose(1, 2), t[..., D:].transpose(1, 2)) for t in whole.transpose(0, 1)]
+
+
+def kv_second(dtype):
+    whole = torch.randn(L, B, 2, N, H, D).to(dtype)
+    return list(whole), [(t[:, 0], t[:, 1]) for t in whole]
+
+
+def kv_first(dtype):
+    whole = torch.randn(L, 2, B, N, H, D).to(dtype)
+    return list(whole), [(t[0], t[1]) for t in whole]
+
+
+def allocated_apart(dtype):
+    tensors = [torch.randn(B, H, N, 2 * D).to(dtype) for _ in range(L)]
+    return tensors, [(t[..., :D].transpose(1, 2), t[..., D:].transpose(1, 2)) for t in tensors]
+
+
+LAYOUTS = [fused, fused_nhd, block_outermost, kv_second, kv_first, allocated_apart]
+BLOCKS = [4, 1, 5]
+
+
+def expected(pairs, kind):
+    rows = torch.stack([pair[kind][BLOCKS].reshape(-1, H, D) for pair in pairs])
+    return (rows.view(torch.uint16) if rows.dtype == torch.bfloat16 else rows).numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("make", LAYOUTS)
+def test_layouts_are_read_and_written(make, dtype):
+    tensors, pairs = make(dtype)
+    layout = Layout(tensors, heads(dtype))
+    staged = layout.staging(3)
+    layout.gather(BLOCKS, staged)
+    seen = kvcodec.arrays.views(staged)
+    assert all(np.array_equal(seen[kind], expected(pairs, kind)) for kind in (0, 1))
+    in_place = layout.cache(BLOCKS)
+    assert (in_place is None) == (make is allocated_apart)
+    if in_place is not None:
+        assert kvcodec.encode_chunk(in_place) == kvcodec.encode_chunk(staged)
+    object_ = kvcodec.encode_chunk(staged)
+    others = [t.clone() for t in tensors]
+    for pair in pairs:
+        pair[0][BLOCKS] = 0
+        pair[1][BLOCKS] = 0
+    if in_place is not None:
+        kvcodec.decode_chunk(object_, in_place)
+    else:
+        layout.scatter(staged, BLOCKS)
+    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(tensors, others))
+
+
+def test_mla_has_no_values():
+    tensors = [torch.randn(B, N, D) for _ in range(L)]
+    layout = Layout(tensors, heads(value_dim=0, kv_heads=1))
+    staged = layout.staging(3)
+    layout.gather(BLOCKS, staged)
+    assert layout.shape.value_dim == 0
+    assert np.array_equal(kvcodec.arrays.views(staged)[0][:, :, 0], torch.stack([t[BLOCKS].reshape(-1, D) for t in tensors]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_the_cpu_kernel_writes_is_what_is_read(dtype, monkeypatch):
+    from vllm.v1.attention.backends import cpu_attn
+
+    # Some virtual machines show AMX and trap at its first instruction.
+    monkeypatch.setattr(cpu_attn.torch.cpu, "_is_amx_tile_supported", lambda: False)
+    tensors = [torch.zeros(B, H, N, 2 * D, dtype=dtype) for _ in range(L)]
+    from vllm import _custom_ops as ops
+
+    keys, values = (torch.randn(L, 3 * N, H, D).to(dtype) for _ in range(2))
+    slots = torch.cat([torch.arange(N) + block * N for block in BLOCKS])
+    isa = cpu_attn._get_attn_isa(dtype, N, D)
+    for tensor, key, value in zip(tensors, keys, values):
+        halves = tensor.view(B, H, 2 * N, D).chunk(2, dim=2)
+        ops.cpu_attn_reshape_and_cache(key, value, *halves, slots, isa)
+    layout = Layout(tensors, heads(dtype), cpu_kernel(heads(dtype)))
+    staged = layout.staging(3)
+    layout.gather(BLOCKS, staged)
+    bits = (lambda t: t.view(torch.uint16).numpy()) if dtype == torch.bfloat16 else (lambda t: t.numpy())
+    seen = kvcodec.arrays.views(staged)
+    assert np.array_equal(seen[0], bits(keys)) and np.array_equal(seen[1], bits(values))
+
+
+def scrambled_kernel(key, value, cache, slots):
+    """Packs in an order that no strides describe, as kernels for matrix units do."""
+    n, d = cache.shape[2], key.shape[2]
+    flat = torch.cat([key.reshape(-1), value.reshape(-1)])
+    order = torch.randperm(2 * n * d, generator=torch.Generator().manual_seed(3))
+    cache.view(-1)[order] = flat
+
+
+def test_a_packed_order_goes_through_staging():
+    tensors = [torch.randn(B, H, N, 2 * D) for _ in range(L)]
+    layout = Layout(tensors, heads(), scrambled_kernel)
+    assert layout.cache(BLOCKS) is None and "permuted" in layout.describe()
+    keys, values = (torch.randn(H, N, D) for _ in range(2))
+    for h in range(H):
+        scrambled_kernel(keys[h][:, None], values[h][:, None], tensors[1][5, h][None, None], None)
+    staged = layout.staging(3)
+    layout.gather(BLOCKS, staged)
+    seen = kvcodec.arrays.views(staged)
+    assert np.array_equal(seen[0][1, 2 * N :], keys.transpose(0, 1)) and np.array_equal(seen[1][1, 2 * N :], values.transpose(0, 1))
+    others = [t.clone() for t in tensors]
+    for tensor in tensors:
+        tensor[BLOCKS] = 0
+    layout.scatter(staged, BLOCKS)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, others))
+
+
+def test_a_kernel_that_is_not_understood_is_refused():
+    tensors = [torch.zeros(B, H, N, 2 * D)]
+    for kernel in (lambda *a: None, lambda k, v, cache, s: cache.fill_(1), lambda k, v, cache, s: cache.view(-1).copy_(cache.view(-1) * 0)):
+        with pytest.raises(Unsupported, match="once in its block"):
+            Layout(tensors, heads(), kernel)
+
+
+@pytest.mark.parametrize("shape", [(B, H, N, D), (B, N, H, 2 * D), (B, H, N, 2 * D + 2), (B, N, 2 * D), (3, B, N, H, D)])
+def test_unknown_shapes_are_refused(shape):
+    with pytest.raises(Unsupported, match="expected"):
+        Layout([torch.zeros(shape)], Heads(H, D, D, N + 1, torch.float32))
+
+
+def test_layers_are_in_the_order_of_their_numbers():
+    names = [f"model.layers.{i}.self_attn.attn" for i in (10, 9, 0, 1)]
+    assert layer_order(names) == [names[2], names[3], names[1], names[0]]
+
+
+# Options.
+
+
+def test_settings():
+    settings = Settings.parse({"store": "mem:", "chunk_tokens": 128}, 32)
+    assert settings.chunk_tokens == 128 and settings.rendition(None) == "exact"
+    for wrong, what in (({}, "store"), ({"store": "mem:", "chunk_tokens": 100}, "block_size 32"), ({"store": "mem:", "teir": 1}, "teir"),
+                        ({"store": "mem:", "tier": "tiny"}, "tiny"), ({"store": "mem:", "tier": "balanced"}, "profile"),
+                        ({"store": 3}, "expected str"), ({"store": "mem:", "load": 1}, "expected bool"),
+                        ({"store": "mem:", "min_tokens": True}, "expected int"), ({"store": "mem:", "load_threads": 0}, "below 1")):  # fmt: skip
+        with pytest.raises(InvalidArgument, match=what):
+            Settings.parse(wrong, 32)
+
+
+def test_every_option_is_documented(root):
+    text = (root / "docs" / "connectors.md").read_text()
+    missing = [field.name for field in dataclasses.fields(Settings) if f"`{field.name}`" not in text]
+    assert not missing
+
+
+# Identity.
+
+
+def identity(**changes):
+    fields = dict(name="m", weights=bytes(32), config={"hidden_size": 64}, shape=SHAPE, rope=kvcodec.Rope(), ranks=1, salt="",
+                  profile=None)  # fmt: skip
+    return ident.Identity(**{**fields, **changes})
+
+
+def test_all_that_matters_is_in_the_namespace():
+    seen = {identity().namespaces(None, "")[0]}
+    rope = kvcodec.Rope.plain(kvcodec.RopeStyle.NEOX, D, 1e4)
+    for changes in ({"name": "n"}, {"weights": b"w" * 32}, {"config": {"hidden_size": 65}}, {"rope": rope}, {"salt": "t"},
+                    {"profile": b"p" * 32}, {"shape": kvcodec.KvShape(L, H, D, dtype=kvcodec.DType.F16)}):  # fmt: skip
+        seen.add(identity(**changes).namespaces(None, "")[0])
+    for salt, lora in (("t", ""), ("", "t"), ("a", "bc"), ("ab", "c"), ("2:ab", "")):
+        seen.add(identity().namespaces(salt, lora)[0])
+    assert len(seen) == 1 + 7 + 5 - 0
+    two = identity(ranks=2).namespaces(None, "")
+    assert len(seen | set(two)) == len(seen) + 2
+    assert identity(config={"hidden_size": 64, "transformers_version": "9"}).namespaces("", "") == identity().namespaces(None, "")
+
+
+def test_weights_are_identified_by_their_bytes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with pytest.raises(Unsupported, match="no weight files"):
+        ident.files_digest(str(folder))
+    (folder / "model.safetensors").write_bytes(b"1")
+    first = ident.files_digest(str(folder))
+    assert ident.files_digest(str(folder)) == first
+    (folder / "README.md").write_text("no weights")
+    assert ident.files_digest(str(folder)) == first
+    (folder / "model.safetensors").write_bytes(b"2")
+    assert ident.files_digest(str(folder)) != first
+    lora = types.SimpleNamespace(lora_name="a", lora_path=str(folder))
+    assert ident.lora_identity(None) == "" and ident.lora_identity(lora).startswith("a ")
+    with pytest.raises(Unsupported):
+        ident.lora_identity(types.SimpleNamespace(lora_name="a", lora_path="/nowhere"))
+
+
+def test_rope_from_configurations():
+    base = dict(hidden_size=64, num_attention_heads=2, head_dim=None)
+    plain = ident.rope_of(types.SimpleNamespace(**base, rope_theta=1e4))
+    assert plain.rotary_dims == 32 and plain.style == kvcodec.RopeStyle.NEOX
+    linear = ident.rope_of(types.SimpleNamespace(**base, rope_parameters={"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}))
+    assert linear.phase_steps[0] == pytest.approx(plain.phase_steps[0] / 2)
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 8192, "rope_theta": 5e5}  # fmt: skip
+    scaled = ident.rope_of(types.SimpleNamespace(**{**base, "head_dim": 128}, rope_parameters=llama3))
+    unscaled = kvcodec.Rope.plain(kvcodec.RopeStyle.NEOX, 128, 5e5)
+    assert scaled.phase_steps[0] == pytest.approx(unscaled.phase_steps[0])
+    assert scaled.phase_steps[-1] == pytest.approx(unscaled.phase_steps[-1] / 8, rel=1e-6)
+    transformers = pytest.importorskip("transformers")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config = transformers.LlamaConfig(hidden_size=256, num_attention_heads=2, head_dim=128, max_position_embeddings=8192, rope_parameters=llama3)
+    theirs, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    turns = [step / 2**64 * 2 * np.pi for step in scaled.phase_steps]
+    assert turns == pytest.approx(theirs.tolist(), rel=1e-5)
+    for unknown in ({"rope_type": "yarn", "rope_theta": 1e4}, {"full_attention": {"rope_theta": 1e4}}, {}):
+        assert ident.rope_of(types.SimpleNamespace(**base, rope_parameters=unknown)) == kvcodec.Rope()
+
+
+# Decisions.
+
+
+def test_reuse_policy():
+    fixed = ReusePolicy(100, 256)
+    assert not fixed.worth(99) and fixed.worth(100) and not ReusePolicy(0, 256).worth(0)
+    fixed.observe_fetch(100, 100.0)
+    fixed.observe_compute(100, 0.1)
+    assert fixed.worth(100), "an option beats the measurement"
+    policy = ReusePolicy(None, 256)
+    assert not policy.worth(255) and policy.worth(256), "until both are known, a chunk is worth it"
+    policy.observe_compute(1000, 1.0)
+    policy.observe_fetch(1000, 0.1)
+    assert policy.worth(256)
+    for _ in range(20):
+        policy.observe_fetch(1000, 10.0)
+    answers = [policy.worth(256) for _ in range(2 * RETRY_EVERY)]
+    assert answers.count(True) == 2, "one in so many finds out whether it is better now"
+    for _ in range(20):
+        policy.observe_fetch(1000, 0.1)
+    assert policy.worth(256)
+
+
+def test_key_memory():
+    now = [0.0]
+    memory = KeyMemory(10, lambda: now[0])
+    memory.add(b"a")
+    assert b"a" in memory and b"b" not in memory and memory
+    now[0] = 11
+    assert b"a" not in memory and not memory
+    memory.add(b"b")
+    memory.discard(b"b")
+    assert b"b" not in memory
+
+
+def test_a_store_that_is_down_is_left_alone_and_comes_back(monkeypatch):
+    now, opened = [0.0], []
+    monkeypatch.setattr("kvcodec.vllm.backing.time.monotonic", lambda: now[0])
+
+    def opener(uri, max_bytes):
+        opened.append(uri)
+        if len(opened) < 3:
+            raise Unavailable("refused")
+        return kvcodec.open_store("mem:")
+
+    backing = Backing("mem:", 0, opener)  # down at start: no exception
+    with pytest.raises(Unavailable, match="left alone"):
+        backing.use(len)
+    now[0] = 1.5
+    with pytest.raises(Unavailable, match="refused"):
+        backing.use(len)
+    now[0] = 2.5  # the second pause is longer
+    with pytest.raises(Unavailable, match="left alone"):
+        backing.use(len)
+    now[0] = 4.0
+    assert backing.use(lambda store: store.list()) == [] and len(opened) == 3
+    with pytest.raises(kvcodec.NotFound):
+        backing.use(lambda store: store.get("a"))  # a miss is no fault
+    assert backing.use(lambda store: store.list()) == []
+    for wrong in ("mem", "pigeon://x"):
+        with pytest.raises((InvalidArgument, Unsupported)):
+            Backing(wrong, 0)
+
+
+class Scheduler:
+    """A SchedulerSide over a memory store, and requests as vLLM has them."""
+
+    def __init__(self, **options):
+        self.settings = Settings.parse({"store": "mem:", "chunk_tokens": 64, "min_tokens": 1, **options}, 32)
+        self.backing = Backing("mem:", 0)
+        self.side = SchedulerSide(self.settings, identity, "exact", 32, self.backing)
+        self.ns = identity().namespaces(None, "")[0]
+
+    def store(self, tokens, chunks):
+        for key in kvcodec.chunk_keys(self.ns, tokens, 64)[:chunks]:
+            self.backing.use(lambda store, key=key: store.put(kvcodec.object_name(self.ns, key, "exact"), b"x"))
+
+    def request(self, name, tokens, **more):
+        request = types.SimpleNamespace(request_id=name, prompt_token_ids=tokens, **more)
+        self.side.on_new_request(request)
+        return request
+
+    def matched(self, request, computed=0):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            answer = self.side.get_num_new_matched_tokens(request, computed)
+            if answer[0] is not None:
+                return answer
+            time.sleep(0.001)
+        raise AssertionError("no answer")
+
+    def step(self, new=(), cached=(), resumed=()):
+        """One step; new and cached: (name, blocks, computed, scheduled)."""
+        output = types.SimpleNamespace(
+            scheduled_new_reqs=[types.SimpleNamespace(req_id=n, block_ids=(b,), num_computed_tokens=c) for n, b, c, _ in new],
+            scheduled_cached_reqs=types.SimpleNamespace(
+                req_ids=[n for n, *_ in cached], resumed_req_ids=set(resumed), new_block_ids=[(b,) if b else None for _, b, *_ in cached],
+                num_computed_tokens=[c for _, _, c, _ in cached]),
+            num_scheduled_tokens={n: s for n, _, _, s in (*new, *cached)})  # fmt: skip
+        return self.side.build_connector_meta(output)
+
+    def report(self, finished=(), **results):
+        self.side.update_connector_output(types.SimpleNamespace(finished_recving=set(finished), kv_connector_worker_meta=StepResults(**results)))
+
+
+TOKENS = list(range(300))
+
+
+def test_a_load_begins_where_the_local_prefix_ends():
+    s = Scheduler()
+    s.store(TOKENS, 4)
+    request = s.request("r", TOKENS)
+    assert s.matched(request, 96) == (160, True)
+    s.side.update_state_after_alloc(request, list(range(10, 20)), 160)
+    s.side.update_state_after_alloc(request, list(range(10, 20)), 0)
+    [job] = s.step().loads
+    assert (job.first_chunk, job.skip_blocks, job.block_ids, len(job.keys[0])) == (1, 1, [12, 13, 14, 15, 16, 17], 3)
+    assert job.keys[0] == kvcodec.chunk_keys(s.ns, TOKENS, 64)[1:4] and not s.step().loads
+
+
+def test_failed_keys_are_not_offered_again():
+    s = Scheduler()
+    s.store(TOKENS, 4)
+    request = s.request("r", TOKENS)
+    assert s.matched(request) == (256, True)
+    s.side.update_state_after_alloc(request, list(range(10)), 256)
+    s.step()
+    s.report(finished=["r"], loads={"r": [LoadResult(64, 0.1, failed_chunk=1, reason="x")]})
+    assert s.matched(request) == (64, True)
+    assert s.matched(s.request("other", TOKENS)) == (64, True), "nor to others"
+    meta = s.step(new=[("r", list(range(10)), 64, 236)])
+    [job] = meta.saves
+    assert (job.first_chunk, job.replace, len(job.keys[0])) == (1, True, 3)
+    s.report(saved=job.keys[0])
+    assert s.matched(s.request("third", TOKENS)) == (256, True), "until they are mended"
+
+
+def test_chunks_are_saved_once_in_chunked_prefill_and_after_preemption():
+    s = Scheduler()
+    request = s.request("r", TOKENS)
+    assert s.matched(request) == (0, False)
+    assert not s.step(new=[("r", [1, 2], 0, 50)]).saves
+    [job] = s.step(cached=[("r", [3, 4], 50, 80)]).saves
+    assert (job.first_chunk, job.block_ids) == (0, [1, 2, 3, 4])
+    [job] = s.step(cached=[("r", [11, 12, 13, 14, 15, 16], 0, 192)], resumed=["r"]).saves
+    assert (job.first_chunk, job.block_ids) == (2, [15, 16])
+    [job] = s.step(cached=[("r", [17, 18, 19, 20], 192, 108)]).saves
+    assert (job.first_chunk, job.block_ids) == (3, [17, 18])
+    assert not s.side._saving and not s.step(cached=[("r", None, 300, 1)]).saves
+    other = s.request("same", TOKENS)
+    s.matched(other)
+    assert not s.step(new=[("same", list(range(10)), 0, 300)]).saves, "they are on their way"
+    s.report(unsaved=kvcodec.chunk_keys(s.ns, TOKENS, 64))
+    third = s.request("third", TOKENS)
+    s.matched(third)
+    assert len(s.step(new=[("third", list(range(10)), 0, 300)]).saves[0].keys[0]) == 4, "what was not saved is tried again"
+
+
+def test_the_rank_that_has_least_decides():
+    s = Scheduler()
+    s.side._identity = s.side._lookups.submit(lambda: identity(ranks=2))
+    spaces = identity(ranks=2).namespaces(None, "")
+    for ns, chunks in zip(spaces, (3, 2)):
+        for key in kvcodec.chunk_keys(ns, TOKENS, 64)[:chunks]:
+            s.backing.use(lambda store, n=ns, key=key: store.put(kvcodec.object_name(n, key, "exact"), b"x"))
+    request = s.request("r", TOKENS)
+    assert s.matched(request) == (128, True)
+    s.side.update_state_after_alloc(request, list(range(10)), 128)
+    [job] = s.step().loads
+    assert job.namespaces == spaces and job.keys[0] != job.keys[1] and len(job.keys[1]) == 2
+    result = StepResults(loads={"r": [LoadResult(128, 1.0)]}).aggregate(StepResults(loads={"r": [LoadResult(64, 1.0, 1)]}))
+    s.side.update_connector_output(types.SimpleNamespace(finished_recving={"r"}, kv_connector_worker_meta=result))
+    assert s.matched(request) == (64, True)
+
+
+@pytest.mark.parametrize("more", [{"mm_features": [object()]}, {"prompt_embeds": object()}, {"pooling_params": object()}])
+def test_requests_that_token_ids_do_not_identify_are_left_alone(more):
+    s = Scheduler()
+    s.store(TOKENS, 4)
+    request = s.request("r", TOKENS, **more)
+    assert s.matched(request) == (0, False) and not s.step(new=[("r", list(range(10)), 0, 300)]).saves
+
+
+def test_an_abort_cancels_a_load_and_forgets_the_request():
+    s = Scheduler()
+    s.store(TOKENS, 4)
+    request = s.request("r", TOKENS)
+    s.matched(request)
+    s.side.update_state_after_alloc(request, list(range(10)), 256)
+    s.side.request_finished(request)
+    meta = s.step()
+    assert [job.request for job in meta.loads] == ["r"] and meta.cancelled == ["r"], "started, to be reported; and cancelled"
+    s.report(finished=["r"], loads={"r": [LoadResult(0, 0.1)]})
+    assert not s.side._requests and not s.side._saving
+
+
+def test_load_and_save_can_be_turned_off():
+    s = Scheduler(load=False)
+    s.store(TOKENS, 4)
+    assert s.matched(s.request("r", TOKENS)) == (0, False)
+    s = Scheduler(save=False)
+    s.matched(s.request("r", TOKENS))
+    assert not s.step(new=[("r", list(range(10)), 0, 300)]).saves
+
+
+def test_saves_beyond_the_bound_are_dropped_and_reported():
+    layout = Layout(fused(torch.float32)[0], heads())
+    size = layout.shape.token_bytes * 64
+    settings = Settings.parse({"store": "mem:", "chunk_tokens": 64, "max_pending_save_bytes": size}, 32)
+    go, backing = threading.Event(), Backing("mem:", 0)
+    use = backing.use
+    backing.use = lambda call: (go.wait(60), use(call))[1]
+    saver = Saver(settings, layout, 0, "exact", None, kvcodec.Rope(), backing)
+    keys = [[b"a" * 32, b"b" * 32]]
+    saver.stage(SaveJob("r", 0, [bytes(32)], keys, [1, 2, 3, 4]), False)
+    go.set()
+    saver.shutdown()
+    assert saver.results() == ([b"a" * 32], [b"b" * 32])
+    assert saver.take_stats().data["save_dropped"] == 1
+    saver = Saver(settings, layout, 0, "exact", None, kvcodec.Rope(), backing)
+    saver.stage(SaveJob("r", 0, [bytes(32)], keys, [1, 2, 3, 4]), True)
+    assert saver.results() == ([], keys[0]) and saver.take_stats().data == {"save_refused": 2}
+
+
+def test_stats_add_up():
+    a, b = KvCodecStats(), KvCodecStats()
+    a.count("loads")
+    a.count("load_tokens", 100)
+    b.count("load_tokens", 50)
+    b.count("load_seconds", 0.5)
+    total = a.aggregate(b).reduce()
+    assert total["kvcodec load_tokens"] == 150 and total["kvcodec load_tokens_per_s"] == 300
+    assert KvCodecStats().is_empty() and not a.is_empty()
+    with pytest.raises(AssertionError):
+        a.count("no such counter")
+
+
+def test_every_counter_is_documented(root):
+    from kvcodec.vllm.metrics import COUNTERS
+
+    text = pathlib.Path(root, "docs", "connectors.md").read_text()
+    assert not [name for name in COUNTERS if f"`{name}`" not in text]
