@@ -163,9 +163,20 @@ def fidelity():
             f"{c['times_smaller']:.2f}x" if c["times_smaller"] else "-",
             *(kind_ratio(run, kind, c["method"]) for kind in sorted(run["comparison_by_kind"])),
         ] for c in run["comparison"]]
+        by_length = [[length, m["method"], f"{m['bits_per_value']:.3f}", f"{16 / m['bits_per_value']:.1f}x",
+                      f"{m['kl']:.5f}"]
+                     for length, methods in run["by_length"].items() for m in methods
+                     if m["method"] in ("high", "balanced", "small", "cachegen-1")]
+        by_kind = [[kind, m["method"], f"{m['bits_per_value']:.3f}", f"{16 / m['bits_per_value']:.1f}x",
+                    f"{m['kl']:.5f}"]
+                   for kind, methods in run["by_kind"].items() for m in methods
+                   if m["method"] in ("high", "balanced", "small", "kvtc-1", "cachegen-1")]
+        narrow = ["method", "bits/value", "smaller", "KL"]
         crossed = ["at the KL of", "KL", "its bits", "our bits", "times smaller", *sorted(run["comparison_by_kind"])]
-        parts.append(f"**{run['model']}**, {run['texts']} texts, prefix {run['lengths']}, continuation "
-                     f"{run['continuation']} tokens\n\n{table(heading, rows)}\n\n{table(crossed, compared)}")
+        name = pathlib.Path(run["file"]).stem
+        parts += [f"**{name}**, {run['texts']} texts, prefix {run['lengths']}, continuation "
+                  f"{run['continuation']} tokens", table(heading, rows), table(crossed, compared),
+                  table(["prefix", *narrow], by_length), table(["kind of text", *narrow], by_kind)]
     return "\n\n".join(parts) + f"\n\n{source(result)}"
 
 

@@ -253,7 +253,8 @@ void add_calibrate(CLI::App& app, Outcome& outcome) {
   command->add_option("--max-tokens", o.max_tokens, "calibrated on at most")->capture_default_str();
   command->add_option("--sensitivity-texts", o.sensitivity_texts, "texts for gradients or noise")
       ->capture_default_str();
-  command->add_option("--dead-zone", o.dead_zone, "0.5 (rounding) to 1")->capture_default_str();
+  command->add_option("--dead-zone", o.dead_zone, "0.5 (rounding) to 1, before codes are lowered")
+      ->capture_default_str();
   command->add_option("--kl-high", o.kl[0], "KL of tier high, nats a token")->capture_default_str();
   command->add_option("--kl-balanced", o.kl[1], "KL of tier balanced")->capture_default_str();
   command->add_option("--kl-small", o.kl[2], "KL of tier small")->capture_default_str();

@@ -84,7 +84,7 @@ def main():
     run = results["models"][0]
     series = [(f["label"], [(p["bits_per_value"], p["kl"], p.get("note", "")) for p in f["points"]])
               for f in run["families"]]
-    out.write_text(draw(series, f"{run['model']}: size against damage, {run['texts']} texts not calibrated on"))
+    out.write_text(draw(series, f"{pathlib.Path(run['file']).stem}: size against damage, {run['texts']} texts not calibrated on"))
     return 0
 
 

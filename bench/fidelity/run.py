@@ -44,17 +44,18 @@ def arguments():
     parser.add_argument("--calibration", type=pathlib.Path, help="folder of texts that are not judged")
     parser.add_argument("--texts-a-kind", type=int, default=2)
     parser.add_argument("--calibration-texts", type=int, default=24)
-    parser.add_argument("--lengths", default="1024")
+    parser.add_argument("--lengths", default="512,1024,2048")
     parser.add_argument("--continuation", type=int, default=128)
     parser.add_argument("--needles", default="0.1,0.5,0.9", help="depths, on one text of every kind; '' for none")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for what is kept")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/fidelity.json")
     parser.add_argument("--quick", action="store_true", help="one setting of every method, its default")
-    parser.add_argument("--jobs", type=int, default=1, help="competitors at work at once")
+    parser.add_argument("--jobs", type=int, default=1, help="texts at work at once; each has its share of the cores")
     args = parser.parse_args()
     if args.profile and len(args.profile) != len(args.model):
         parser.error(f"{len(args.model)} --model and {len(args.profile)} --profile: expected as many")
+    args.threads = max(1, (os.cpu_count() or 1) // args.jobs)
     args.profile = [None if p == "none" else pathlib.Path(p) for p in args.profile or ["none"] * len(args.model)]
     return args
 
@@ -72,6 +73,36 @@ def pick_texts(folder, a_kind):
     if not kinds:
         sys.exit(f"{folder}: no texts named NNN-KIND.txt; scripts/calibration-texts makes them")
     return [path for kind in sorted(kinds) for path in kinds[kind][:a_kind]]
+
+
+def long_lines(text):
+    return {line.strip() for line in text.splitlines() if len(line.strip()) >= 60}
+
+
+def check_disjoint(args):
+    """Judged texts are none that a profile was made with, and share no long line with calibration
+    texts. Ends the program otherwise; returns what was compared."""
+    judged = pick_texts(args.texts, args.texts_a_kind)
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in judged}
+    profiled = 0
+    for profile in filter(None, args.profile):
+        with open(profile, "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        known = json.loads(header["__metadata__"]["calibration"])
+        texts = known.get("texts", []) + known.get("validation", [])
+        if not texts:
+            sys.exit(f"{profile}: does not say what it was calibrated on")
+        profiled += len(texts)
+        for text in texts:
+            if text["sha256"] in digests:
+                sys.exit(f"{digests[text['sha256']]} is judged, and {profile} was made with it")
+    others = sorted(args.calibration.glob("*.txt")) if args.calibration else []
+    lines = {line: path for path in others for line in long_lines(path.read_text(encoding="utf-8"))}
+    for path in judged:
+        for line in long_lines(path.read_text(encoding="utf-8")):
+            if line in lines:
+                sys.exit(f"{path} is judged, and shares with {lines[line]}: {line}")
+    return {"judged": len(judged), "of_profiles": profiled, "of_calibration": len(others), "shared_lines": 0}
 
 
 class Model:
@@ -112,7 +143,7 @@ class Model:
     def eval(self, texts, *words):
         command = [self.args.build / "tools/kvcodec", "eval", "--model", self.weights, "--text", *texts,
                    "--lengths", self.args.lengths, "--continuation", self.args.continuation,
-                   "--cache", self.work / "cache", "--json", *words]
+                   "--cache", self.work / "cache", "--threads", self.args.threads, "--json", *words]
         done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(f"exit code {done.returncode} of {shlex.join(map(str, command))}")
@@ -127,11 +158,15 @@ class Model:
         texts = pick_texts(self.args.calibration, a_kind)
         longest = max(int(n) for n in self.args.lengths.split(","))
         missing = [t for t in texts if not (folder / f"{t.stem}-{longest}.safetensors").exists()]
-        for text in missing:
+
+        def dump(text):
             print(f"calibration: {text.name}", flush=True)
             command = [self.args.build / "tools/kvcodec", "eval", "--model", self.weights, "--text", text,
-                       "--lengths", longest, "--continuation", 1, "--dump", folder]
+                       "--lengths", longest, "--continuation", 1, "--threads", self.args.threads, "--dump", folder]
             subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+
+        with concurrent.futures.ThreadPoolExecutor(self.args.jobs) as pool:
+            list(pool.map(dump, missing))
         return [folder / f"{t.stem}-{longest}.safetensors" for t in texts]
 
 
@@ -152,7 +187,7 @@ class ExternalRows:
 
     def run(self, text, names, words):
         """Rows of `names` for the cases that `words` ask eval for."""
-        exact, out = self.model.work / "exact", self.model.work / "external"
+        exact, out = (self.model.work / folder / text.stem for folder in ("exact", "external"))
         shutil.rmtree(exact, ignore_errors=True)
         shutil.rmtree(out, ignore_errors=True)
         self.model.eval([text], "--dump", exact, *words)
@@ -165,8 +200,8 @@ class ExternalRows:
         todo = [name for name in names if not all(kept[c.stem, name].exists() for c in cases)]
         jobs = [(name, case) for name in todo for case in cases]
         if jobs:
-            with concurrent.futures.ThreadPoolExecutor(self.model.args.jobs) as pool:
-                list(pool.map(lambda job: self.encode(*job, out), jobs))
+            for job in jobs:
+                self.encode(*job, out)
             words = [*words, *(word for name in todo for word in ("--methods", f"external:{name}={out / name}"))]
             for row in self.model.eval([text], *words)["rows"]:
                 kept[row["case"], row["method"]].write_text(json.dumps(row))
@@ -186,32 +221,34 @@ def run_model(args, gguf, profile):
     methods = competitors.Competitors(model.calibration(), model.work)
     external = ExternalRows(model, methods)
     texts = pick_texts(args.texts, args.texts_a_kind)
-    rows, name = [], ""
-    with_needle = set()
-    for text in texts:
+    first = {kind_of(text.stem): text for text in reversed(texts)}
+    planted = ["--needles", args.needles] if args.needles else []
+
+    def judge(text):
         print(f"{gguf.stem}: {text.stem}", flush=True)
         ours = ["--methods", ",".join(["raw", *model.ours])] + (["--profile", profile] if profile else [])
         report = model.eval([text], *ours)
-        name = report["model"]
         found = report["rows"]
         if model.curve:
             # Coarser steps are noisier than the profile expects, by intent: no finer tier for them.
             found += model.eval([text], "--methods", ",".join(model.curve), "--noise-factor", "0")["rows"]
         found += external.run(text, methods.names(headline=args.quick), [])
-        if args.needles and kind_of(text.stem) not in with_needle:
-            with_needle.add(kind_of(text.stem))
-            planted = ["--needles", args.needles]
+        if planted and first[kind_of(text.stem)] == text:
             both = model.eval([text], *ours, *planted)["rows"]
             both += external.run(text, methods.names(headline=True), planted)
             found += [row for row in both if "depth" in row]
         for row in found:
             row["kind"] = kind_of(row["text"])
-        rows += found
-    return summarise(model, methods, name, rows, texts)
+        return report["model"], found
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        done = list(pool.map(judge, texts))
+    return summarise(model, methods, done[0][0], [row for _, found in done for row in found], texts)
 
 
 def summarise(model, methods, name, rows, texts):
     kinds = sorted({r["kind"] for r in rows})
+    lengths = sorted({r["tokens"] for r in rows if "depth" not in r})
     curve_names = [f"small:{pathlib.Path(c.split('=')[1]).stem}" for c in model.curve]
     ours = [t for t in model.ours if t in TIERS] + curve_names
     points = curve.mean_points(rows, list(dict.fromkeys(r["method"] for r in rows)))
@@ -235,6 +272,7 @@ def summarise(model, methods, name, rows, texts):
         "families": families,
         "comparison": curve.compare(rows, ours, baselines),
         "comparison_by_kind": {k: curve.compare(rows, ours, defaults, {k}) for k in kinds},
+        "by_length": {n: method_table([r for r in rows if r["tokens"] == n]) for n in lengths},
         "by_kind": {k: method_table([r for r in rows if r["kind"] == k]) for k in kinds},
         "rows": rows,
     }
@@ -301,6 +339,9 @@ def print_summary(run):
         if c["times_smaller"]:
             print(f"at the KL of {c['method']} ({c['kl']:.4f}, {c['bits_per_value']:.3f} bit): "
                   f"ours {c['ours_at_that_kl']:.3f} bit, {c['times_smaller']:.2f} times smaller")
+    for length, methods in run["by_length"].items():
+        print(f"  prefix {length}: " + ", ".join(f"{m['method']} {m['bits_per_value']:.3f} at {m['kl']:.5f}"
+                                                 for m in methods))
     for kind, compared in run["comparison_by_kind"].items():
         print(f"  {kind}: " + ", ".join(f"{c['method']} {c['times_smaller']:.2f}x" if c["times_smaller"] else
                                         f"{c['method']}: not crossed" for c in compared))
@@ -308,17 +349,23 @@ def print_summary(run):
 
 def main():
     args = arguments()
-    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
+    disjoint = check_disjoint(args)
     runs = [run_model(args, m, p) for m, p in zip(args.model, args.profile)]
     result = {
         "name": "fidelity",
         "date": datetime.date.today().isoformat(),
         "command": command_of(args),
         "hardware": {"processor": processor(), "cores": os.cpu_count()},
+        "disjoint": disjoint,
         "models": runs,
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    rows = [run.pop("rows") for run in runs]
+    text = json.dumps(result, indent=1)
+    # Rows are many: one a line.
+    lines = ",\n".join("[" + ",\n".join(json.dumps(r) for r in own) + "]" for own in rows)
+    args.out.write_text(text[:-2] + ',\n "rows": [' + lines + "]\n}\n")
     for run in runs:
         print_summary(run)
     print(f"{args.out} written; then bench/fidelity/plot.py and scripts/update_docs.py")

@@ -80,11 +80,12 @@ struct CalibrationOptions {
   uint32_t group_layers = 0;           // layers of a group; 0: what max_group_channels allows
   uint32_t max_group_channels = 6144;  // memory and the time of a restore grow with it
   uint32_t window_tokens = 1024;       // of each text, from its beginning
-  uint32_t continuation_tokens = 128;  // after a window of a validation text: what is judged
-  uint32_t max_tokens = 65536;         // texts beyond are not computed
-  uint32_t sink_tokens = 4;            // first of a sequence: stored exactly, not calibrated on
-  uint32_t sensitivity_texts = 16;     // gradients are taken of so many texts
-  double dead_zone = 0.6;
+  // After a window of a validation text, every other half as long: what is judged.
+  uint32_t continuation_tokens = 128;
+  uint32_t max_tokens = 98304;      // texts beyond are not computed
+  uint32_t sink_tokens = 4;         // first of a sequence: stored exactly, not calibrated on
+  uint32_t sensitivity_texts = 64;  // gradients are taken of so many texts
+  double dead_zone = 0.5;           // codes are lowered where it pays, whatever this is
   // Highest mean KL of the continuation, nats a token, of tiers high, balanced and small, over the
   // validation texts.
   std::array<double, 3> kl = {0.0018, 0.009, 0.05};

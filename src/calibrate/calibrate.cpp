@@ -81,7 +81,8 @@ Result<CalibrationEstimate> estimate_calibration(CalibrationModel& model,
                     static_cast<double>(most) * static_cast<double>(plan.groups.size());
   // A backward pass and its forward one cost about six prefills of the continuation; eigenvectors
   // some 20 n^3 operations; a judged step codes, restores and continues the validation texts.
-  const double gradients = 6.0 * 96 * 2 * options.sensitivity_texts;
+  const double gradients =
+      6.0 * 96 * 2 * std::min<double>(options.sensitivity_texts, double(plan.windows.size()));
   e.seconds = per_token * (static_cast<double>(plan.tokens) + gradients) + cube * 20 / 4e10 +
               per_token * static_cast<double>(e.validation_tokens) * (1 + kUsualPoints / 4);
   return e;

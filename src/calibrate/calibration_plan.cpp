@@ -16,7 +16,7 @@ constexpr size_t kLeastWindow = 64;
 
 Digest fingerprint(const CalibrationModel::Facts& facts, const Plan& plan,
                    const CalibrationOptions& options) {
-  std::string all = fmt::format("kvcodec calibration state 1\n{}\n{} {} {} {} {}\n", facts.name,
+  std::string all = fmt::format("kvcodec calibration state 2\n{}\n{} {} {} {} {}\n", facts.name,
                                 to_hex(facts.weights), facts.shape.layers, facts.shape.kv_heads,
                                 facts.shape.key_dim, facts.shape.value_dim);
   all += fmt::format("{} {} {} {} {}\n", options.window_tokens, options.continuation_tokens,
@@ -123,7 +123,10 @@ Result<Plan> make_plan(const CalibrationModel& model, std::span<const Calibratio
                         "calibration: validation text {} is a calibration text too", text.name);
     Window window{text.name, {}};
     KVCODEC_TRY(window.tokens, model.tokenize(text.text));
-    window.tokens.resize(std::min(window.tokens.size(), longest));
+    // Short prefixes forgive less: what is asked for has to hold in the mean of both.
+    const bool half = half_of(plan.validation.size()) == 1;
+    window.tokens.resize(
+        std::min(window.tokens.size(), longest - (half ? options.window_tokens / 2 : 0)));
     if (window.tokens.size() < options.continuation_tokens + kLeastWindow) continue;
     plan.validation.push_back(std::move(window));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -41,5 +42,9 @@ Result<Plan> make_plan(const CalibrationModel& model, std::span<const Calibratio
                        std::span<const CalibrationText> validation,
                        const CalibrationOptions& options);
 Status check_options(const CalibrationOptions& options);
+
+// The half of the texts that text i is in: as the Thue-Morse sequence, so that kinds of text that
+// take turns are in both.
+inline size_t half_of(size_t i) { return static_cast<size_t>(std::popcount(i)) % 2; }
 
 }  // namespace kvcodec::calibration

@@ -17,9 +17,6 @@ constexpr double kSaveSeconds = 60;
 // KL of the engine's and our own predictions from one cache. Quantised weights are multiplied
 // with rounded activations there, and not here: 0.001 to 0.01.
 constexpr double kMostMismatch = 0.05;
-// Added to the diagonal of a head's metric, as a part of its mean: directions in which gradients
-// are small now may not be so under larger noise. Measured: docs/calibration.md.
-constexpr double kMetricRidge = 0.05;
 constexpr uint32_t kNoiseTexts = 2;
 
 }  // namespace
@@ -101,12 +98,10 @@ Status CalibrationRun::measure() {
     }
     KVCODEC_CHECK(add_dump(kv));
     if (state_.gradients && i < options_.sensitivity_texts) {
-      HeadMoments moments[2] = {std::move(state_.costs[0]), std::move(state_.costs[1])};
-      const Status added = add_gradients(*model_->weights(), kv, window.tokens, options_,
-                                         options_.seed + i, moments);
-      state_.costs[0] = std::move(moments[0]);
-      state_.costs[1] = std::move(moments[1]);
-      KVCODEC_CHECK(added);
+      const size_t half = 2 * half_of(i);
+      const WindowMoments moments{{&state_.costs[half], &state_.costs[half + 1]}, &state_.queries};
+      KVCODEC_CHECK(add_gradients(*model_->weights(), kv, window.tokens, options_,
+                                  options_.seed + i, moments));
     }
     state_.windows_done = i + 1;
     KVCODEC_CHECK(checkpoint(false));
@@ -115,23 +110,6 @@ Status CalibrationRun::measure() {
   KVCODEC_CHECK(checkpoint(true));
   end_stage("measure");
   return ok_status();
-}
-
-std::vector<double> CalibrationRun::spread(KvKind kind) const {
-  const size_t dim = shape_.head_dim(kind);
-  std::vector<double> result;
-  for (size_t g = 0; g < plan_.groups.size(); ++g) {
-    if (plan_.groups[g].kind != kind) continue;
-    const Moments& m = state_.moments[g];
-    const auto tokens = static_cast<double>(m.tokens());
-    for (size_t c = 0; c < m.channels(); ++c) {
-      const double mean = m.sum()[c] / tokens;
-      const double variance = m.products()[c * m.channels() + c] / tokens - mean * mean;
-      if (c % dim == 0) result.push_back(0);
-      result.back() += std::max(variance, 0.0) / static_cast<double>(dim);
-    }
-  }
-  return result;
 }
 
 Status CalibrationRun::measure_noise() {
@@ -143,78 +121,6 @@ Status CalibrationRun::measure_noise() {
               inject_noise(*model_, std::span(plan_.windows).first(count), spreads, options_));
   KVCODEC_CHECK(checkpoint(true));
   end_stage("noise");
-  return ok_status();
-}
-
-std::vector<std::vector<float>> CalibrationRun::metrics() const {
-  std::vector<std::vector<float>> result(2);
-  for (KvKind kind : kKvKinds) {
-    const auto index = static_cast<size_t>(kind);
-    const size_t dim = shape_.head_dim(kind);
-    std::vector<float>& metric = result[index];
-    if (state_.gradients) {
-      const double scale = 1 / static_cast<double>(state_.costs[index].tokens());
-      metric = state_.costs[index].sums();
-      for (float& x : metric) x = static_cast<float>(x * scale);
-      for (size_t b = 0; b < metric.size(); b += dim * dim) {
-        double trace = 0;
-        for (size_t i = 0; i < dim; ++i) trace += metric[b + i * (dim + 1)];
-        for (size_t i = 0; i < dim; ++i)
-          metric[b + i * (dim + 1)] += static_cast<float>(kMetricRidge * trace / double(dim));
-      }
-      continue;
-    }
-    const std::vector<double> spreads = spread(kind);
-    for (size_t head = 0; head < spreads.size(); ++head) {
-      const bool known = !state_.injected.costs[index].empty();
-      // Without a model noise costs what it is of the spread of its layer.
-      double layer_spread = 0;
-      for (size_t h = 0; h < shape_.kv_heads; ++h)
-        layer_spread += spreads[head / shape_.kv_heads * shape_.kv_heads + h] / shape_.kv_heads;
-      const double cost = known              ? state_.injected.costs[index][head]
-                          : layer_spread > 0 ? 1 / layer_spread
-                                             : 0;
-      metric.insert(metric.end(), dim, static_cast<float>(cost));
-    }
-  }
-  return result;
-}
-
-Status CalibrationRun::fit() {
-  fields_.shape = shape_;
-  fields_.rope = rope_;
-  std::vector<std::vector<float>> all = metrics();
-  // One factor for all, so that a step is a number around 1: the geometric mean of the diagonals.
-  double logs = 0, count = 0;
-  for (KvKind kind : kKvKinds) {
-    const auto& metric = all[static_cast<size_t>(kind)];
-    const size_t dim = shape_.head_dim(kind), stride = state_.gradients ? dim : 1;
-    for (size_t i = 0; i < metric.size(); ++i) {
-      const bool diagonal = stride == 1 || i / dim % dim == i % dim;
-      if (!diagonal || !(metric[i] > 0)) continue;
-      logs += std::log(double{metric[i]});
-      count += 1;
-    }
-  }
-  const auto scale = static_cast<float>(state_.gradients || !state_.injected.costs[0].empty()
-                                            ? std::exp(-logs / std::max(count, 1.0))
-                                            : 1);
-  for (size_t g = 0; g < plan_.groups.size(); ++g) {
-    progress("fit", g, plan_.groups.size());
-    KVCODEC_CHECK(check_stop());
-    const GroupPlace& place = plan_.groups[g];
-    const size_t dim = shape_.head_dim(place.kind), block = state_.gradients ? dim : 1;
-    const size_t channels = state_.moments[g].channels();
-    const auto& kind = all[static_cast<size_t>(place.kind)];
-    const size_t first = size_t{place.first_layer} * shape_.channels(place.kind) * block;
-    std::vector<float> metric(kind.begin() + static_cast<std::ptrdiff_t>(first),
-                              kind.begin() + static_cast<std::ptrdiff_t>(first + channels * block));
-    for (float& x : metric) x *= scale;
-    KVCODEC_TRY(ProfileGroup group, fit_group(state_.moments[g], place, std::move(metric), block));
-    fields_.groups.push_back(std::move(group));
-  }
-  progress("fit", plan_.groups.size(), plan_.groups.size());
-  end_stage("fit");
   return ok_status();
 }
 

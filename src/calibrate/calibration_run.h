@@ -43,7 +43,8 @@ class CalibrationRun {
   Status add_window(size_t index, const KvSource& kv);
   Result<bool> gradients_fit(const Window& window, const KvSource& kv);
   // [C] or blocks, of all layers of a kind.
-  std::vector<std::vector<float>> metrics() const;
+  Result<std::vector<std::vector<float>>> metrics() const;
+  Result<std::vector<float>> gradient_metric(KvKind kind) const;
   std::vector<double> spread(KvKind kind) const;
   void truncate(ProfileFields& fields, double step) const;
   Result<Judgement> judge_step(double step);

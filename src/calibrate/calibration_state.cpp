@@ -14,7 +14,7 @@
 namespace kvcodec::calibration {
 namespace {
 
-constexpr char kMagic[] = "kvcodec calibration state 1\n";
+constexpr char kMagic[] = "kvcodec calibration state 2\n";
 
 template <typename T>
 void put_all(ByteWriter& out, const std::vector<T>& values) {
@@ -59,17 +59,27 @@ bool get_moments(ByteReader& in, Moments& moments) {
   return true;
 }
 
+void put_heads(ByteWriter& out, const HeadMoments& heads) {
+  out.put<uint64_t>(heads.tokens());
+  put_all(out, heads.sums());
+}
+
+bool get_heads(ByteReader& in, HeadMoments& heads) {
+  const auto tokens = in.get<uint64_t>();
+  std::vector<float> sums;
+  if (!get_all(in, sums, heads.sums().size())) return false;
+  heads.restore(tokens, std::move(sums));
+  return true;
+}
+
 bool read_body(ByteReader& in, CalibrationState& state) {
   state.windows_done = in.get<uint64_t>();
   state.gradients = in.get<uint8_t>() != 0;
   for (Moments& moments : state.moments)
     if (!get_moments(in, moments)) return false;
-  for (HeadMoments& costs : state.costs) {
-    const auto tokens = in.get<uint64_t>();
-    std::vector<float> sums;
-    if (!get_all(in, sums, costs.sums().size())) return false;
-    costs.restore(tokens, std::move(sums));
-  }
+  for (HeadMoments& costs : state.costs)
+    if (!get_heads(in, costs)) return false;
+  if (!get_heads(in, state.queries)) return false;
   for (auto& costs : state.injected.costs) {
     const auto count = in.get<uint64_t>();
     for (uint64_t i = 0; i < count && in.ok(); ++i) costs.push_back(in.get<double>());
@@ -88,10 +98,11 @@ bool read_body(ByteReader& in, CalibrationState& state) {
 
 CalibrationState::CalibrationState(const Digest& of, const KvShape& shape,
                                    std::span<const GroupPlace> groups)
-    : fingerprint(of) {
+    : fingerprint(of), queries(shape, KvKind::key) {
   for (const GroupPlace& g : groups)
     moments.emplace_back(size_t{g.layers} * shape.channels(g.kind));
-  for (KvKind kind : kKvKinds) costs.emplace_back(shape, kind);
+  for (int half = 0; half < 2; ++half)
+    for (KvKind kind : kKvKinds) costs.emplace_back(shape, kind);
 }
 
 Status save_state(const std::string& path, const CalibrationState& state) {
@@ -101,10 +112,8 @@ Status save_state(const std::string& path, const CalibrationState& state) {
   out.put<uint64_t>(state.windows_done);
   out.put<uint8_t>(state.gradients ? 1 : 0);
   for (const Moments& moments : state.moments) put_moments(out, moments);
-  for (const HeadMoments& costs : state.costs) {
-    out.put<uint64_t>(costs.tokens());
-    put_all(out, costs.sums());
-  }
+  for (const HeadMoments& costs : state.costs) put_heads(out, costs);
+  put_heads(out, state.queries);
   for (const auto& costs : state.injected.costs) {
     out.put<uint64_t>(costs.size());
     for (double cost : costs) out.put(cost);

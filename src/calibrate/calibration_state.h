@@ -16,11 +16,14 @@ namespace kvcodec::calibration {
 struct CalibrationState {
   Digest fingerprint;
   uint64_t windows_done = 0;
-  bool gradients = false;          // sensitivities are from gradients
-  std::vector<Moments> moments;    // by group of the plan
-  std::vector<HeadMoments> costs;  // K, V
-  InjectedCosts injected;          // empty: not measured
-  std::vector<StepPoint> points;   // steps judged
+  bool gradients = false;        // sensitivities are from gradients
+  std::vector<Moments> moments;  // by group of the plan
+  // Of gradients, by half of the texts and K, V: [2 * half + kind]. Halves tell how far to believe
+  // them (metric_fit.h).
+  std::vector<HeadMoments> costs;
+  HeadMoments queries;            // as the prefix's keys meet them
+  InjectedCosts injected;         // empty: not measured
+  std::vector<StepPoint> points;  // steps judged
 
   CalibrationState(const Digest& of, const KvShape& shape, std::span<const GroupPlace> groups);
 };

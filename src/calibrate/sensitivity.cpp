@@ -17,6 +17,7 @@ namespace kvcodec::calibration {
 namespace {
 
 constexpr uint32_t kContinuation = 96, kSamples = 2;
+constexpr uint32_t kQueryPlaces = 4;  // prefix positions from which queries are seen
 // Injected noise has this part of a head's own spread: enough to be seen in the KL of one head,
 // and still of the size that a coarse tier makes.
 constexpr double kInjected = 0.5;
@@ -110,22 +111,40 @@ WindowSplit split_window(size_t tokens) {
 
 Status add_gradients(const DecoderWeights& weights, const KvSource& kv,
                      std::span<const int32_t> tokens, const CalibrationOptions& options,
-                     uint64_t seed, HeadMoments (&moments)[2]) {
+                     uint64_t seed, const WindowMoments& moments) {
   const WindowSplit split = split_window(tokens.size());
   KVCODEC_TRY(const Transformer::Cache cache, rotated_cache(kv, split.prefix));
   Transformer decoder(weights);
   KVCODEC_CHECK(decoder.forward(cache, tokens.subspan(split.prefix)));
   const size_t used = split.prefix - options.sink_tokens;
+  for (uint32_t layer = 0; layer < weights.config().layers; ++layer) {
+    const std::vector<float> rows = decoder.queries_at_prefix(layer, kQueryPlaces);
+    moments.queries->add(layer, rows.data(),
+                         rows.size() / kv.geometry->shape.channels(KvKind::key));
+  }
+  moments.queries->count(split.continuation);
   for (uint32_t sample = 0; sample < split.samples; ++sample) {
     KVCODEC_CHECK(decoder.backward_of_sample(
         seed * split.samples + sample,
         [&](KvKind kind, uint32_t layer, const std::vector<float>& rows) {
           const size_t width = rows.size() / split.prefix;
-          moments[static_cast<size_t>(kind)].add(layer, &rows[options.sink_tokens * width], used);
+          moments.gradients[static_cast<size_t>(kind)]->add(
+              layer, &rows[options.sink_tokens * width], used);
         }));
-    for (HeadMoments& m : moments) m.count(used * split.continuation);
+    for (HeadMoments* m : moments.gradients) m->count(used * split.continuation);
   }
   return ok_status();
+}
+
+Result<HeadMoments> output_moments(const DecoderWeights& weights, const KvShape& shape) {
+  HeadMoments moments(shape, KvKind::value);
+  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+    KVCODEC_TRY(const DecoderLayer w, weights.layer(layer));
+    const std::vector<float> rows = by_kv_head(w.output, weights.config());
+    moments.add(layer, rows.data(), rows.size() / shape.channels(KvKind::value));
+  }
+  moments.count(weights.config().width);
+  return moments;
 }
 
 Result<double> decoder_mismatch(CalibrationModel& model, const KvSource& kv,

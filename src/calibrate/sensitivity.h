@@ -43,9 +43,16 @@ struct WindowSplit {
   uint32_t prefix = 0, continuation = 0, samples = 2;
 };
 WindowSplit split_window(size_t tokens);
+// `queries` are added up as the prefix's keys meet them: noise along them changes scores.
+struct WindowMoments {
+  HeadMoments* gradients[2];  // K, V
+  HeadMoments* queries;
+};
 Status add_gradients(const DecoderWeights& weights, const KvSource& kv,
                      std::span<const int32_t> tokens, const CalibrationOptions& options,
-                     uint64_t seed, HeadMoments (&moments)[2]);
+                     uint64_t seed, const WindowMoments& moments);
+// Second moments of what the output projection makes of unit noise in each head's values.
+Result<HeadMoments> output_moments(const DecoderWeights& weights, const KvShape& shape);
 
 // How far our own computation is from the engine's, as mean KL over the continuation: gradients
 // are of the engine's model only where it is small.

@@ -35,6 +35,10 @@ class Transformer {
   Status forward(const Cache& cache, std::span<const int32_t> tokens);
   // Logits after each token, [tokens][vocabulary].
   const std::vector<float>& logits() const { return logits_; }
+  // Queries of a layer of the last forward() as un-rotated keys of the prefix meet them: turned
+  // back by the positions of `places` prefix tokens, evenly spread. Requires a forward() before.
+  // [places * tokens * heads / kv_heads][kv_heads * head_dim].
+  std::vector<float> queries_at_prefix(uint32_t layer, uint32_t places) const;
   // The gradient of sum over tokens of log p(y), every y drawn from what the model predicts.
   // Deterministic for a seed. Layers come last to first. Requires a forward() before.
   Status backward_of_sample(uint64_t seed, const EachGradient& each);
@@ -68,5 +72,9 @@ class Transformer {
   std::vector<Activations> layers_;
   std::vector<float> final_, final_inverse_rms_, output_norm_, output_, logits_, probabilities_;
 };
+
+// Rows [count][heads * dim] with the query heads of a KV head one after the other:
+// [count * heads / kv_heads][kv_heads * dim].
+std::vector<float> by_kv_head(const std::vector<float>& rows, const DecoderConfig& config);
 
 }  // namespace kvcodec::calibration

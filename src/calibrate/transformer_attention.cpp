@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -25,6 +26,34 @@ void put_columns(const float* packed, size_t width, size_t first, size_t dim,
 }
 
 }  // namespace
+
+std::vector<float> by_kv_head(const std::vector<float>& rows, const DecoderConfig& config) {
+  const size_t dim = config.head_dim, width = size_t{config.heads} * dim;
+  const size_t shared = config.heads / config.kv_heads, count = rows.size() / width;
+  std::vector<float> out(rows.size());
+  for (size_t r = 0; r < count; ++r) {
+    for (size_t i = 0; i < shared; ++i) {
+      for (size_t h = 0; h < config.kv_heads; ++h)
+        std::copy_n(&rows[r * width + (h * shared + i) * dim], dim,
+                    &out[((r * shared + i) * config.kv_heads + h) * dim]);
+    }
+  }
+  return out;
+}
+
+std::vector<float> Transformer::queries_at_prefix(uint32_t layer, uint32_t places) const {
+  std::vector<float> out;
+  for (uint32_t i = 0; i < places; ++i) {
+    std::vector<float> rows = layers_[layer].query;
+    const uint64_t position = uint64_t{prefix_} * (2 * i + 1) / (2 * places);
+    // All queries as heads of one token: they are turned by one angle.
+    rotate(rows, 1, static_cast<uint32_t>(tokens_ * config_.heads), static_cast<uint32_t>(position),
+           true);
+    const std::vector<float> grouped = by_kv_head(rows, config_);
+    out.insert(out.end(), grouped.begin(), grouped.end());
+  }
+  return out;
+}
 
 void Transformer::attend(Activations& a, std::vector<float>& out) const {
   const size_t dim = config_.head_dim, all = prefix_ + tokens_;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "codec/panel_work.h"
+#include "transform/code_choice.h"
 #include "transform/component_quantise.h"
 #include "transform/int8_quantise.h"
 
@@ -34,6 +35,49 @@ double metric_energy(const PanelWork& work, PanelMatrix& x) {
   for (size_t c = 0; c < work.channels(); ++c)
     for (uint32_t t = 0; t < work.tokens(); ++t) sum += double{x.row(c)[t]} * weighed.row(c)[t];
   return std::max(sum, 0.0);
+}
+
+// Codes that are worth less than their bits come nearer to zero.
+void lower_rows(const Components& components, uint32_t tokens, float step, uint32_t rows,
+                std::vector<uint8_t>& samples) {
+  for (uint32_t first = 0; first < rows; first += transform::kRateRows) {
+    const uint32_t end = std::min<uint32_t>(first + transform::kRateRows, rows);
+    transform::RateModel rates;
+    rates.add(&samples[size_t{first} * tokens], size_t{end - first} * tokens);
+    const auto bits = rates.bits();
+    for (uint32_t row = first; row < end; ++row)
+      transform::lower_codes(components.values.data() + row * components.row, tokens, step, bits,
+                             &samples[size_t{row} * tokens]);
+  }
+}
+
+// live_rows and deltas, which follow from the codes.
+void finish_group(const Components& components, uint32_t tokens, uint32_t first_row, uint32_t rows,
+                  std::vector<uint8_t>& samples, std::span<const format::Escape> escapes,
+                  format::BasisGroup& group) {
+  transform::CentroidSums centroids;
+  std::vector<int32_t> codes(tokens);
+  group.live_rows = 0;
+  for (const format::Escape& escape : escapes) {
+    const uint32_t row = escape.row - first_row;
+    group.live_rows = std::max(group.live_rows, row + 1);
+    centroids.add(components.values.data() + row * components.row + escape.token, &escape.code, 1,
+                  group.step);
+  }
+  for (uint32_t row = 0; row < rows; ++row) {
+    bool live = false;
+    for (uint32_t t = 0; t < tokens; ++t) {
+      codes[t] = int{samples[size_t{row} * tokens + t]} - int{transform::kZeroSample};
+      live |= codes[t] != 0;
+    }
+    if (!live) continue;
+    group.live_rows = std::max(group.live_rows, row + 1);
+    centroids.add(components.values.data() + row * components.row, codes.data(), tokens,
+                  group.step);
+  }
+  const std::array<float, 2> deltas = centroids.deltas();
+  std::copy(deltas.begin(), deltas.end(), group.delta);
+  samples.resize(size_t{group.live_rows} * tokens);
 }
 
 }  // namespace
@@ -79,10 +123,9 @@ Status quantise_components(const ProfileTier& tier, const Components& components
   const auto step = static_cast<float>(tier.step);
   const auto dead_zone = static_cast<float>(tier.dead_zone);
   std::vector<int32_t> codes(tokens);
-  transform::CentroidSums centroids;
   samples.resize(size_t{group.components} * tokens);
   escapes.clear();
-  group.live_rows = 0;
+  uint32_t coded_rows = 0;
   for (uint32_t row = 0; row < group.components; ++row) {
     const float* y = components.values.data() + row * components.row;
     const int32_t peak = transform::quantise_components(y, tokens, step, dead_zone, codes.data());
@@ -98,8 +141,7 @@ Status quantise_components(const ProfileTier& tier, const Components& components
       std::fill_n(out, tokens, transform::kZeroSample);
       continue;
     }
-    group.live_rows = row + 1;
-    centroids.add(y, codes.data(), tokens, step);
+    coded_rows = row + 1;
     for (uint32_t t = 0; t < tokens; ++t) {
       const bool escape = std::abs(codes[t]) > transform::kMaxCode;
       if (escape) escapes.push_back({group.kind, first_row + row, t, codes[t]});
@@ -107,10 +149,9 @@ Status quantise_components(const ProfileTier& tier, const Components& components
           static_cast<uint8_t>(escape ? transform::kZeroSample : codes[t] + transform::kZeroSample);
     }
   }
-  const std::array<float, 2> deltas = centroids.deltas();
+  lower_rows(components, tokens, step, coded_rows, samples);
   group.step = step;
-  std::copy(deltas.begin(), deltas.end(), group.delta);
-  samples.resize(size_t{group.live_rows} * tokens);
+  finish_group(components, tokens, first_row, coded_rows, samples, escapes, group);
   return ok_status();
 }
 

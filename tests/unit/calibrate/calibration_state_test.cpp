@@ -35,8 +35,11 @@ class CalibrationStateTest : public testing::Test {
       state.moments[g].add(rows->data(), 32, state.moments[g].channels());
       if (place.first_layer == 0)
         state.costs[static_cast<size_t>(place.kind)].add(0, rows->data(), 32);
+      if (place.first_layer == 0) state.costs[3].add(1, rows->data(), 16);
+      if (place.kind == KvKind::key) state.queries.add(0, rows->data(), 8);
     }
     state.costs[0].count(32);
+    state.queries.count(5);
     state.injected.costs[1] = {0.5, 0.25};
     state.points = {{1, 0.01, 0.8}, {2, 0.05, 0.3}};
     return state;
@@ -55,6 +58,9 @@ TEST_F(CalibrationStateTest, ComesBackWhole) {
   for (size_t g = 0; g < groups_.size(); ++g)
     EXPECT_EQ(loaded.moments[g].covariance(), saved.moments[g].covariance());
   EXPECT_EQ(loaded.costs[0].sums(), saved.costs[0].sums());
+  EXPECT_EQ(loaded.costs[3].sums(), saved.costs[3].sums());
+  EXPECT_EQ(loaded.queries.sums(), saved.queries.sums());
+  EXPECT_EQ(loaded.queries.tokens(), 5u);
   EXPECT_EQ(loaded.costs[0].tokens(), 32u);
   EXPECT_EQ(loaded.injected.costs[1], saved.injected.costs[1]);
   ASSERT_EQ(loaded.points.size(), 2u);

@@ -170,6 +170,59 @@ TEST_P(TransformerTest, GradientsAreDifferences) {
   EXPECT_GT(largest, 0.01);
 }
 
+// Queries are turned back as the gradient by a key is, and those of a KV head come together.
+TEST_P(TransformerTest, QueriesMeetKeysThatAreNotRotated) {
+  const RandomWeights weights(GetParam().style, GetParam().bias);
+  Transformer::Cache cache = some_cache(kPrefix);
+  Transformer model(weights);
+  ASSERT_TRUE(model.forward(cache, kTokens).ok());
+  const size_t tokens = std::size(kTokens), shared = 2, width = 16;
+  const std::vector<float> first = model.queries_at_prefix(1, 1);  // seen from position 3
+  ASSERT_EQ(first.size(), tokens * shared * width);
+  EXPECT_EQ(model.queries_at_prefix(1, 3).size(), 3 * first.size());
+  // The gradient by an un-rotated key is a sum of the queries that meet it: of one token, it lies
+  // in the plane of the two that share a KV head.
+  for (size_t head = 0; head < 2; ++head) {
+    Transformer one(weights);
+    ASSERT_TRUE(one.forward(cache, std::span(kTokens).first(1)).ok());
+    const std::vector<float> queries = one.queries_at_prefix(2, 1);
+    std::vector<double> gradient(8);
+    ASSERT_TRUE(
+        one.backward_of_sample(9,
+                               [&](KvKind kind, uint32_t layer, const std::vector<float>& rows) {
+                                 if (kind != KvKind::key || layer != 2) return;
+                                 for (size_t i = 0; i < 8; ++i)
+                                   gradient[i] = rows[3 * width + head * 8 + i];
+                               })
+            .ok());
+    double length = 0, left = 0;
+    std::vector<std::vector<double>> basis;
+    for (size_t q = 0; q < shared; ++q) {
+      std::vector<double> v(
+          queries.begin() + static_cast<std::ptrdiff_t>(q * width + head * 8),
+          queries.begin() + static_cast<std::ptrdiff_t>(q * width + head * 8 + 8));
+      for (const auto& b : basis) {
+        double dot = 0;
+        for (size_t i = 0; i < 8; ++i) dot += v[i] * b[i];
+        for (size_t i = 0; i < 8; ++i) v[i] -= dot * b[i];
+      }
+      double norm = 0;
+      for (double x : v) norm += x * x;
+      for (double& x : v) x /= std::sqrt(norm);
+      basis.push_back(v);
+    }
+    for (double x : gradient) length += x * x;
+    for (const auto& b : basis) {
+      double dot = 0;
+      for (size_t i = 0; i < 8; ++i) dot += gradient[i] * b[i];
+      for (size_t i = 0; i < 8; ++i) gradient[i] -= dot * b[i];
+    }
+    for (double x : gradient) left += x * x;
+    EXPECT_GT(length, 1e-8);
+    EXPECT_LT(left, 1e-6 * length);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, TransformerTest,
                          testing::Values(Case{Rope::Style::interleaved, false},
                                          Case{Rope::Style::neox, true}));
