@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "restore/kernel_arguments.h"
+#include "transform/product_cuda.cuh"
 
 // The formulas of docs/format.md with every rounding where they have it: what these kernels store
 // is bit for bit what the CPU stores. Compiled with --fmad=false; intrinsics say where one is
@@ -203,51 +204,11 @@ extern "C" __global__ void escape_values(EscapeArguments a) {
                          : component_of_code(e.code, a.step, a.delta);
 }
 
-// Each thread has 8 x 4 outputs, rows apart by 16 and columns by 16, so that shared memory is read
-// without conflicts. One chain of fused multiply-adds an output, depth ascending.
-extern "C" __global__ void __launch_bounds__(kBlockThreads) basis_product(ProductArguments a) {
-  __shared__ float left[kProductDepth][kProductRows];
-  __shared__ float right[kProductDepth][kProductColumns];
-  const uint32_t row0 = blockIdx.y * kProductRows, column0 = blockIdx.x * kProductColumns;
-  const uint32_t y = threadIdx.x / 16, x = threadIdx.x % 16;
-  float out[8][4];
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t row = row0 + y + 16 * i;
-    for (int j = 0; j < 4; ++j) out[i][j] = row < a.rows ? a.mean[row] : 0.0f;
-  }
-  for (uint32_t depth0 = 0; depth0 < a.depth; depth0 += kProductDepth) {
-    for (uint32_t i = threadIdx.x; i < kProductDepth * kProductRows; i += kBlockThreads) {
-      const uint32_t k = depth0 + i / kProductRows, row = row0 + i % kProductRows;
-      left[i / kProductRows][i % kProductRows] =
-          k < a.depth && row < a.rows ? a.basis[static_cast<uint64_t>(k) * a.rows + row] : 0.0f;
-    }
-    for (uint32_t i = threadIdx.x; i < kProductDepth * kProductColumns; i += kBlockThreads) {
-      const uint32_t k = depth0 + i / kProductColumns, column = column0 + i % kProductColumns;
-      right[i / kProductColumns][i % kProductColumns] =
-          k < a.depth && column < a.tokens
-              ? a.components[static_cast<uint64_t>(k) * a.tokens + column]
-              : 0.0f;
-    }
-    __syncthreads();
-    const uint32_t depth = min(kProductDepth, a.depth - depth0);
-    for (uint32_t k = 0; k < depth; ++k) {
-      float r[4];
-      for (int j = 0; j < 4; ++j) r[j] = right[k][x + 16 * j];
-      for (int i = 0; i < 8; ++i) {
-        const float l = left[k][y + 16 * i];
-        for (int j = 0; j < 4; ++j) out[i][j] = __fmaf_rn(l, r[j], out[i][j]);
-      }
-    }
-    __syncthreads();
-  }
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t row = row0 + y + 16 * i;
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t column = column0 + x + 16 * j;
-      if (row < a.rows && column < a.tokens)
-        a.values[static_cast<uint64_t>(row) * a.tokens + column] = out[i][j];
-    }
-  }
+// Of the whole group: values = mean + basis^T * components.
+extern "C" __global__ void __launch_bounds__(transform::kTileThreads)
+    basis_product(ProductArguments a) {
+  transform::multiply_tiles<false>(
+      {a.basis, 1, a.rows, a.components, a.mean, a.values, a.rows, a.depth, a.tokens});
 }
 
 // A block is one head of one layer and kTileTokens tokens: read along tokens, turned in shared
