@@ -74,8 +74,9 @@ void time_stages(const Settings& settings, const Cache& cache, TokenRange range,
         value_or_fail(quantise_group(group, rows.data(), turns, tuning, header, contents, escapes));
     });
   }
-  totals.pictures += seconds(Clock::processor, 1,
-                             [&] { store_pictures(header.tokens, header.pictures, contents, 1); });
+  totals.pictures += seconds(Clock::processor, 1, [&] {
+    value_or_fail(store_pictures(header.tokens, header.pictures, contents, 1));
+  });
 
   const auto object = value_or_fail(encode_chunk_tuned(source, range, id, options, tuning));
   DecodeOptions one;

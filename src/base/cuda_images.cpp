@@ -4,9 +4,10 @@
 // cmake/cuda_image.S.in
 extern "C" const unsigned char kvcodec_restore_fatbin[];
 extern "C" const unsigned char kvcodec_encoder_fatbin[];
+extern "C" const unsigned char kvcodec_publish_fatbin[];
 
 namespace kvcodec {
 
-CudaImages cuda_images() { return {kvcodec_restore_fatbin, kvcodec_encoder_fatbin}; }
+CudaImages cuda_images() { return {kvcodec_restore_fatbin, kvcodec_encoder_fatbin, kvcodec_publish_fatbin}; }
 
 }  // namespace kvcodec

@@ -8,6 +8,7 @@ namespace kvcodec {
 struct CudaImages {
   const void* restore = nullptr;
   const void* encoder = nullptr;
+  const void* publish = nullptr;
 };
 CudaImages cuda_images();
 

@@ -18,8 +18,13 @@ using transform::Product;
 double sum_of_squares(const float* row, size_t n) {
   double lanes[8] = {};
   for (size_t i = 0; i < n; ++i) lanes[i % 8] += double{row[i]} * row[i];
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  return transform::add_lanes(lanes);
+}
+
+double sum_of_products(const float* a, const float* b, size_t n) {
+  double lanes[8] = {};
+  for (size_t i = 0; i < n; ++i) lanes[i % 8] += double{a[i]} * b[i];
+  return transform::add_lanes(lanes);
 }
 
 // x M x, summed over the columns.
@@ -32,7 +37,7 @@ double metric_energy(const PanelWork& work, PanelMatrix& x) {
   }
   PanelMatrix weighed = work.weigh(x);
   for (size_t c = 0; c < work.channels(); ++c)
-    for (uint32_t t = 0; t < work.tokens(); ++t) sum += double{x.row(c)[t]} * weighed.row(c)[t];
+    sum += sum_of_products(x.row(c), weighed.row(c), work.tokens());
   return std::max(sum, 0.0);
 }
 
@@ -73,6 +78,14 @@ Status analyse_panel(const CalibratedContext& context, const Panel& panel, const
   return ok_status();
 }
 
+Error component_too_large(const format::BasisGroup& group, uint32_t row) {
+  return make_error(ErrorCode::invalid_argument,
+                    "{} layers {} to {}: component {} has values of more than {} steps: the "
+                    "cache is not one of the profile's model",
+                    kv_kind_name(group.kind), group.first_layer,
+                    group.first_layer + group.layers - 1, row, transform::kMaxComponentCode);
+}
+
 Status quantise_components(const ProfileTier& tier, const Components& components, uint32_t tokens,
                            uint32_t first_row, format::BasisGroup& group,
                            std::vector<uint8_t>& samples, std::vector<format::Escape>& escapes) {
@@ -87,11 +100,7 @@ Status quantise_components(const ProfileTier& tier, const Components& components
     const float* y = components.values.data() + row * components.row;
     const int32_t peak = transform::quantise_components(y, tokens, step, dead_zone, codes.data());
     if (peak == transform::kMaxComponentCode) {
-      return make_error(ErrorCode::invalid_argument,
-                        "{} layers {} to {}: component {} has values of more than {} steps: the "
-                        "cache is not one of the profile's model",
-                        kv_kind_name(group.kind), group.first_layer,
-                        group.first_layer + group.layers - 1, row, peak);
+      return component_too_large(group, row);
     }
     uint8_t* out = samples.data() + size_t{row} * tokens;
     if (peak == 0) {

@@ -12,153 +12,140 @@
 #include "codec/encode_request.h"
 #include "codec/exact_tier.h"
 #include "codec/int8_tier.h"
+#include "codec/layered_encoder.h"
 #include "codec/object_writer.h"
 #include "transform/float_convert.h"
 
 namespace kvcodec {
-namespace {
 
-// One chunk on its way from a cache to an object.
-class ChunkEncoder {
- public:
-  ChunkEncoder(const KvSource& source, TokenRange range, const EncodeOptions& options,
-               const EncoderTuning& tuning, format::Header header)
-      : source_(source),
-        range_(range),
-        options_(options),
-        tuning_(tuning),
-        header_(std::move(header)),
-        groups_(plan_groups(header_)),
-        contents_(header_.pictures.size()),
-        escapes_(groups_.size()),
-        turns_(header_.has_layer_steps() ? header_.rope : Rope{}, header_.id.first_token,
-               header_.tokens) {}
+LayeredEncoder::LayeredEncoder(const KvSource& source, TokenRange range,
+                               const EncodeOptions& options, const EncoderTuning& tuning,
+                               format::Header header)
+    : source_(source),
+      range_(range),
+      options_(options),
+      tuning_(tuning),
+      header_(std::move(header)),
+      groups_(plan_groups(header_)),
+      contents_(header_.pictures.size()),
+      escapes_(groups_.size()),
+      turns_(header_.has_layer_steps() ? header_.rope : Rope{}, header_.id.first_token,
+             header_.tokens) {}
 
-  Result<std::vector<std::byte>> encode() {
-    KVCODEC_CHECK(fill_pictures());
-    if (is_calibrated(header_.tier)) measure();
-    KVCODEC_TRY(std::vector<std::byte> object, write_object(header_, contents_, options_.threads));
-    if (options_.verify) KVCODEC_CHECK(verify(object));
-    return object;
+Result<std::vector<std::byte>> LayeredEncoder::encode() {
+  KVCODEC_CHECK(fill_pictures());
+  for (const auto& escapes : escapes_)
+    header_.escapes.insert(header_.escapes.end(), escapes.begin(), escapes.end());
+  if (is_calibrated(header_.tier)) KVCODEC_CHECK(measure());
+  KVCODEC_TRY(std::vector<std::byte> object,
+              write_object(header_, contents_, options_.threads, encode_pictures_));
+  if (options_.verify) KVCODEC_CHECK(verify(object));
+  return object;
+}
+
+std::vector<std::byte> LayeredEncoder::gather(const GroupPlan& plan) const {
+  std::vector<std::byte> rows(size_t{plan.rows.rows} * range_.count *
+                              dtype_bytes(header_.shape.dtype));
+  layout::gather_rows(source_, plan.kind, plan.layers, range_, rows.data());
+  return rows;
+}
+
+Status LayeredEncoder::fill_pictures() {
+  std::vector<Status> statuses(groups_.size(), ok_status());
+  parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+    const std::vector<std::byte> rows = gather(groups_[i]);
+    if (header_.tier == Tier::exact)
+      split_group(groups_[i], rows.data(), header_, contents_);
+    else
+      statuses[i] =
+          quantise_group(groups_[i], rows.data(), turns_, tuning_, header_, contents_, escapes_[i]);
+  });
+  for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
+  return ok_status();
+}
+
+// What quantising did to each group.
+Status LayeredEncoder::measure() {
+  parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+    const GroupPlan& plan = groups_[i];
+    const std::vector<std::byte> exact = gather(plan);
+    std::vector<std::byte> restored(exact.size());
+    dequantise_group(plan, header_, turns_, contents_, restored.data());
+    measure_rows(plan, exact.data(), restored.data(), turns_, header_, header_.groups[i]);
+  });
+  return ok_status();
+}
+
+// Decodes the object as a reader would, and compares with the source.
+Status LayeredEncoder::verify(std::span<const std::byte> object) const {
+  DecodeOptions options;
+  options.expected = &header_.id;
+  options.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
+  options.threads = options_.threads;
+  auto decoded = [&]() -> Result<DecodedChunk> {
+    KVCODEC_TRY(format::Header header, read_whole(object, options));
+    return decode_pictures(object, std::move(header), options);
+  }();
+  if (!decoded.ok()) {
+    return make_error(ErrorCode::internal, "the encoded object does not decode: {}",
+                      decoded.error().message);
   }
+  std::vector<Status> statuses(groups_.size(), ok_status());
+  parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
+    statuses[i] = compare(groups_[i], gather(groups_[i]), restore_unit(*decoded, i));
+  });
+  for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
+  return ok_status();
+}
 
- private:
-  std::vector<std::byte> gather(const GroupPlan& plan) const {
-    std::vector<std::byte> rows(size_t{plan.rows.rows} * range_.count *
-                                dtype_bytes(header_.shape.dtype));
-    layout::gather_rows(source_, plan.kind, plan.layers, range_, rows.data());
-    return rows;
+Status LayeredEncoder::compare(const GroupPlan& plan, std::span<const std::byte> wanted,
+                               std::span<const std::byte> restored) const {
+  if (header_.tier == Tier::exact) {
+    const auto differing = std::mismatch(wanted.begin(), wanted.end(), restored.begin());
+    if (differing.first == wanted.end()) return ok_status();
+    return differs(plan, static_cast<size_t>(differing.first - wanted.begin()) /
+                             dtype_bytes(header_.shape.dtype));
   }
-
-  Status fill_pictures() {
-    std::vector<Status> statuses(groups_.size(), ok_status());
-    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
-      const std::vector<std::byte> rows = gather(groups_[i]);
-      if (header_.tier == Tier::exact)
-        split_group(groups_[i], rows.data(), header_, contents_);
-      else
-        statuses[i] = quantise_group(groups_[i], rows.data(), turns_, tuning_, header_, contents_,
-                                     escapes_[i]);
-    });
-    for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
-    for (auto& escapes : escapes_)
-      header_.escapes.insert(header_.escapes.end(), escapes.begin(), escapes.end());
-    return ok_status();
+  const size_t layer_values = size_t{header_.shape.channels(plan.kind)} * header_.tokens;
+  const size_t layer_bytes = layer_values * dtype_bytes(header_.shape.dtype);
+  for (uint32_t i = 0; i < plan.layers.count; ++i) {
+    const size_t at =
+        compare_layer(plan, plan.layers.first + i, wanted.subspan(i * layer_bytes, layer_bytes),
+                      restored.subspan(i * layer_bytes, layer_bytes));
+    if (at < layer_values) return differs(plan, i * layer_values + at);
   }
+  return ok_status();
+}
 
-  // What quantising did to each group.
-  void measure() {
-    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
-      const GroupPlan& plan = groups_[i];
-      const std::vector<std::byte> exact = gather(plan);
-      std::vector<std::byte> restored(exact.size());
-      dequantise_group(plan, header_, turns_, contents_, restored.data());
-      measure_rows(plan, exact.data(), restored.data(), turns_, header_, header_.groups[i]);
-    });
+// Number of the first value that is further away than quantising may take it.
+size_t LayeredEncoder::compare_layer(const GroupPlan& plan, uint32_t layer,
+                                     std::span<const std::byte> wanted,
+                                     std::span<const std::byte> restored) const {
+  const DType dtype = header_.shape.dtype;
+  const size_t element = dtype_bytes(dtype), n = wanted.size() / element;
+  std::vector<float> before(n), after(n);
+  transform::to_floats(dtype, wanted.data(), n, before.data());
+  transform::to_floats(dtype, restored.data(), n, after.data());
+  const auto sink = [&](size_t i) { return i % header_.tokens < header_.sink_tokens; };
+  double peak = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (!sink(i)) peak = std::max(peak, std::abs(double{before[i]}));
+  for (size_t i = 0; i < n; ++i) {
+    const bool same = sink(i)
+                          ? std::memcmp(&wanted[i * element], &restored[i * element], element) == 0
+                          : std::abs(double{after[i]} - before[i]) <=
+                                restore_tolerance(header_, plan.kind, layer, before[i], peak);
+    if (!same) return i;
   }
+  return n;
+}
 
-  // Decodes the object as a reader would, and compares with the source.
-  Status verify(std::span<const std::byte> object) const {
-    DecodeOptions options;
-    options.expected = &header_.id;
-    options.limits = {UINT32_MAX, UINT64_MAX, UINT64_MAX};
-    options.threads = options_.threads;
-    auto decoded = [&]() -> Result<DecodedChunk> {
-      KVCODEC_TRY(format::Header header, read_whole(object, options));
-      return decode_pictures(object, std::move(header), options);
-    }();
-    if (!decoded.ok()) {
-      return make_error(ErrorCode::internal, "the encoded object does not decode: {}",
-                        decoded.error().message);
-    }
-    std::vector<Status> statuses(groups_.size(), ok_status());
-    parallel_for(groups_.size(), options_.threads, [&](size_t i, int) {
-      statuses[i] = compare(groups_[i], gather(groups_[i]), restore_unit(*decoded, i));
-    });
-    for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
-    return ok_status();
-  }
-
-  Status compare(const GroupPlan& plan, std::span<const std::byte> wanted,
-                 std::span<const std::byte> restored) const {
-    if (header_.tier == Tier::exact) {
-      const auto differing = std::mismatch(wanted.begin(), wanted.end(), restored.begin());
-      if (differing.first == wanted.end()) return ok_status();
-      return differs(plan, static_cast<size_t>(differing.first - wanted.begin()) /
-                               dtype_bytes(header_.shape.dtype));
-    }
-    const size_t layer_values = size_t{header_.shape.channels(plan.kind)} * header_.tokens;
-    const size_t layer_bytes = layer_values * dtype_bytes(header_.shape.dtype);
-    for (uint32_t i = 0; i < plan.layers.count; ++i) {
-      const size_t at =
-          compare_layer(plan, plan.layers.first + i, wanted.subspan(i * layer_bytes, layer_bytes),
-                        restored.subspan(i * layer_bytes, layer_bytes));
-      if (at < layer_values) return differs(plan, i * layer_values + at);
-    }
-    return ok_status();
-  }
-
-  // Number of the first value that is further away than quantising may take it.
-  size_t compare_layer(const GroupPlan& plan, uint32_t layer, std::span<const std::byte> wanted,
-                       std::span<const std::byte> restored) const {
-    const DType dtype = header_.shape.dtype;
-    const size_t element = dtype_bytes(dtype), n = wanted.size() / element;
-    std::vector<float> before(n), after(n);
-    transform::to_floats(dtype, wanted.data(), n, before.data());
-    transform::to_floats(dtype, restored.data(), n, after.data());
-    const auto sink = [&](size_t i) { return i % header_.tokens < header_.sink_tokens; };
-    double peak = 0;
-    for (size_t i = 0; i < n; ++i)
-      if (!sink(i)) peak = std::max(peak, std::abs(double{before[i]}));
-    for (size_t i = 0; i < n; ++i) {
-      const bool same =
-          sink(i) ? std::memcmp(&wanted[i * element], &restored[i * element], element) == 0
-                  : std::abs(double{after[i]} - before[i]) <=
-                        restore_tolerance(header_, plan.kind, layer, before[i], peak);
-      if (!same) return i;
-    }
-    return n;
-  }
-
-  Error differs(const GroupPlan& plan, size_t value) const {
-    const size_t row = plan.rows.first_row + value / header_.tokens;
-    return make_error(ErrorCode::internal,
-                      "the encoded object restores another value: {} row {}, token {}",
-                      kv_kind_name(plan.kind), row, value % header_.tokens);
-  }
-
-  const KvSource& source_;
-  const TokenRange range_;
-  const EncodeOptions& options_;
-  const EncoderTuning& tuning_;
-  format::Header header_;
-  const std::vector<GroupPlan> groups_;
-  std::vector<PictureContent> contents_;              // one a picture
-  std::vector<std::vector<format::Escape>> escapes_;  // one a group
-  const transform::RotationTable turns_;
-};
-
-}  // namespace
+Error LayeredEncoder::differs(const GroupPlan& plan, size_t value) const {
+  const size_t row = plan.rows.first_row + value / header_.tokens;
+  return make_error(ErrorCode::internal,
+                    "the encoded object restores another value: {} row {}, token {}",
+                    kv_kind_name(plan.kind), row, value % header_.tokens);
+}
 
 Result<std::vector<std::byte>> encode_chunk_tuned(const KvSource& source, TokenRange range,
                                                   const ChunkId& id, const EncodeOptions& options,
@@ -166,14 +153,19 @@ Result<std::vector<std::byte>> encode_chunk_tuned(const KvSource& source, TokenR
   KVCODEC_CHECK(check_request(source, range, id, options));
   if (is_calibrated(options.tier)) {
     if (!options.profile->is_identity()) return encode_calibrated(source, range, id, options);
-    // Layer by layer as in tier int8, with steps of so many root mean squares.
-    EncoderTuning coarser = tuning;
-    coarser.step_rule = {0, 1 / options.profile->tier(options.tier).step};
+    const EncoderTuning coarser = identity_tuning(options, tuning);
     format::Header header = start_header(source.geometry->shape, range.count, id, options, coarser);
-    return ChunkEncoder(source, range, options, coarser, std::move(header)).encode();
+    return LayeredEncoder(source, range, options, coarser, std::move(header)).encode();
   }
   format::Header header = start_header(source.geometry->shape, range.count, id, options, tuning);
-  return ChunkEncoder(source, range, options, tuning, std::move(header)).encode();
+  return LayeredEncoder(source, range, options, tuning, std::move(header)).encode();
+}
+
+EncoderTuning identity_tuning(const EncodeOptions& options, const EncoderTuning& tuning) {
+  // Layer by layer as in tier int8, with steps of so many root mean squares.
+  EncoderTuning coarser = tuning;
+  coarser.step_rule = {0, 1 / options.profile->tier(options.tier).step};
+  return coarser;
 }
 
 Result<std::vector<std::byte>> encode_chunk(const KvSource& source, TokenRange range,

@@ -8,7 +8,8 @@
 namespace kvcodec {
 
 Result<std::vector<std::byte>> write_object(format::Header& header,
-                                            std::span<PictureContent> contents, int threads) {
+                                            std::span<PictureContent> contents, int threads,
+                                            const EncodePictures& encode) {
   const uint64_t header_bytes = format::derive_header_bytes(
       header, header.groups.size(), header.escapes.size(), header.pictures.size());
   if (header_bytes > UINT32_MAX) {
@@ -16,7 +17,7 @@ Result<std::vector<std::byte>> write_object(format::Header& header,
                       "the chunk needs a header of {} bytes ({} escapes), the format allows {}",
                       header_bytes, header.escapes.size(), UINT32_MAX);
   }
-  store_pictures(header.tokens, header.pictures, contents, threads);
+  KVCODEC_CHECK(store_pictures(header.tokens, header.pictures, contents, threads, encode));
   std::vector<std::byte> object = format::write_header(header);
   object.reserve(header.object_bytes);
   for (PictureContent& content : contents) {

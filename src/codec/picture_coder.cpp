@@ -80,15 +80,17 @@ void choose_coding(bool persistent_rice, SymbolsPicture& symbols) {
   content.stored.assign(bytes.begin(), bytes.end());
 }
 
-void encode_symbols(uint32_t tokens, std::span<SymbolsPicture> symbols, int threads) {
+Status encode_symbols(uint32_t tokens, std::span<SymbolsPicture> symbols, int threads,
+                      const EncodePictures& encode) {
   std::vector<hevc::EncodeJob> jobs(symbols.size());
   parallel_for(symbols.size(), threads,
                [&](size_t i, int) { jobs[i] = prepare_samples(tokens, symbols[i]); });
   std::vector<hevc::EncodeJob> coded;
   for (size_t i = 0; i < jobs.size(); ++i)
     if (symbols[i].worth_coding) coded.push_back(jobs[i]);
-  hevc::encode_pictures(coded, threads);
+  KVCODEC_CHECK(encode(coded, threads));
   for (size_t i = 0; i < jobs.size(); ++i) choose_coding(jobs[i].persistent_rice, symbols[i]);
+  return ok_status();
 }
 
 // The process's decoder, for all cores; callers say how many threads they may use.
@@ -172,14 +174,20 @@ void settle(std::vector<Load>& loads) {
 
 }  // namespace
 
-void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
-                    std::span<PictureContent> contents, int threads) {
+Status encode_on_host(std::span<hevc::EncodeJob> jobs, int threads) {
+  hevc::encode_pictures(jobs, threads);
+  return ok_status();
+}
+
+Status store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
+                      std::span<PictureContent> contents, int threads,
+                      const EncodePictures& encode) {
   std::vector<SymbolsPicture> symbols;
   for (size_t i = 0; i < pictures.size(); ++i) {
     if (pictures[i].plane == format::Plane::symbols)
       symbols.push_back({&pictures[i], &contents[i], {}, false, {}});
   }
-  encode_symbols(tokens, symbols, threads);
+  KVCODEC_CHECK(encode_symbols(tokens, symbols, threads, encode));
   parallel_for(pictures.size(), threads, [&](size_t i, int) {
     format::Picture& picture = pictures[i];
     contents[i].samples = {};
@@ -187,6 +195,7 @@ void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
     picture.payload_checksum = checksum64(contents[i].stored);
     if (picture.coding == format::Coding::raw) picture.content_checksum = picture.payload_checksum;
   });
+  return ok_status();
 }
 
 void load_pictures(std::span<PicturesToLoad> objects, int threads) {

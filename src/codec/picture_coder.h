@@ -2,19 +2,26 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "codec/chunk_plan.h"
 #include "hevc/decoder.h"
+#include "hevc/encoder.h"
 #include "kvcodec/result.h"
 
 namespace kvcodec {
 
+// Encodes all pictures, on up to `threads` threads; as hevc::encode_pictures, which is the default.
+using EncodePictures = std::function<Status(std::span<hevc::EncodeJob> jobs, int threads)>;
+Status encode_on_host(std::span<hevc::EncodeJob> jobs, int threads);
+
 // Stores the pictures of a chunk: chooses the coding of those of symbols, encodes them into
 // content.stored, all at once on up to `threads` threads, and frees their samples; fills coding,
 // bytes and checksums of all. Deterministic, whatever the number of threads.
-void store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
-                    std::span<PictureContent> contents, int threads);
+Status store_pictures(uint32_t tokens, std::span<format::Picture> pictures,
+                      std::span<PictureContent> contents, int threads,
+                      const EncodePictures& encode = encode_on_host);
 
 // The pictures of one object, to load.
 struct PicturesToLoad {

@@ -71,25 +71,30 @@ class WarpCoder {
     flush();
   }
 
-  // Two chains run side by side: states to steps, one record ahead, and the range.
+  // What one bin waits for is begun while those before it are coded: its record three bins ahead,
+  // its state two, its step one.
   constexpr void put_records(const uint8_t* records, uint32_t count) {
     if (count == 0) return;
-    uint32_t record = records[0];
-    uint64_t step = steps_[states_[record >> 1] | (record & 1)];
-    for (uint32_t i = 1; i < count; ++i) {
-      const uint32_t next = records[i];
-      const uint32_t known = states_[next >> 1];  // unless the last record changes it
-      const uint32_t after = static_cast<uint32_t>(step >> 32) & 0xff;
-      states_[record >> 1] = static_cast<uint8_t>(after);
-      const uint32_t state = next >> 1 == record >> 1 ? after : known;
-      const uint64_t next_step = steps_[state | (next & 1)];
+    const uint32_t last = count - 1;
+    uint32_t now = records[0], next = records[last < 1 ? last : 1];
+    uint32_t after_next = records[last < 2 ? last : 2];
+    uint64_t step = steps_[states_[now >> 1] | (now & 1)];
+    uint32_t known = states_[next >> 1];  // unless the bin before changes it
+    for (uint32_t i = 0;; ++i) {
+      const uint32_t state = static_cast<uint32_t>(step >> 32) & 0xff;
+      states_[now >> 1] = static_cast<uint8_t>(state);
+      const uint32_t next_state = next >> 1 == now >> 1 ? state : known;
+      const uint64_t next_step = steps_[next_state | (next & 1)];
+      known = states_[after_next >> 1];
+      const uint32_t third = records[i + 3 < last ? i + 3 : last];
       code(step);
-      if (i % 2 == 0) flush();
+      if (i == last) break;
+      if (i % 2 == 1) flush();
       step = next_step;
-      record = next;
+      now = next;
+      next = after_next;
+      after_next = third;
     }
-    states_[record >> 1] = static_cast<uint8_t>(step >> 32);
-    code(step);
     flush();
   }
 

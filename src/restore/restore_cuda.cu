@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "restore/kernel_arguments.h"
+#include "restore/kv_cuda.cuh"
 #include "transform/product_cuda.cuh"
 
 // The formulas of docs/format.md with every rounding where they have it: what these kernels store
@@ -22,45 +19,6 @@ __device__ float component_of_code(int32_t code, float step, const float (&delta
   const float shifted = magnitude + delta[code == 1 || code == -1 ? 0 : 1];
   const float value = shifted * step;
   return code < 0 ? -value : value;
-}
-
-// Byte address of element (layer, token of the chunk, head, dim) in the engine's memory.
-__device__ uint8_t* place(const TargetArguments& target, uint32_t layer, uint32_t token,
-                          uint32_t head, uint32_t dim) {
-  const uint32_t at = target.first_token + token;
-  uint64_t block = 0, inside = at;
-  if (target.block_tokens != 0) {
-    block = at / target.block_tokens;
-    inside = at % target.block_tokens;
-    if (target.block_table != nullptr) block = target.block_table[block];
-  }
-  return target.memory + target.offset + layer * target.layer + block * target.block_stride +
-         inside * target.token + head * target.head + dim * target.dim;
-}
-
-__device__ void store(uint8_t* to, uint32_t bytes, uint32_t bits) {
-  if (bytes == 2 && reinterpret_cast<uint64_t>(to) % 2 == 0) {
-    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bits);
-  } else if (bytes == 4 && reinterpret_cast<uint64_t>(to) % 4 == 0) {
-    *reinterpret_cast<uint32_t*>(to) = bits;
-  } else {
-    for (uint32_t i = 0; i < bytes; ++i) to[i] = static_cast<uint8_t>(bits >> 8 * i);
-  }
-}
-
-// transform::from_floats: to nearest even, overflow to the largest finite number, NaN to +0.
-__device__ uint32_t to_bits(float value, uint32_t dtype) {
-  if (isnan(value)) return 0;
-  if (dtype == 1) {
-    const uint32_t bits = __half_as_ushort(__float2half_rn(value));
-    return (bits & 0x7fff) == 0x7c00 ? bits - 1 : bits;
-  }
-  if (dtype == 2) {
-    const uint32_t bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
-    return (bits & 0x7fff) == 0x7f80 ? bits - 1 : bits;
-  }
-  const uint32_t bits = __float_as_uint(value);
-  return (bits & 0x7fffffff) == 0x7f800000 ? bits - 1 : bits;
 }
 
 __device__ uint64_t rotate_xor(uint64_t x, uint32_t lane_mask) {

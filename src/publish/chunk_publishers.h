@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "codec/calibrated_encoder.h"
+#include "codec/layered_encoder.h"
+#include "publish/group_source.h"
+
+// The encoders of codec/, with the stages that touch the cache done on the device. source.memory is
+// device memory.
+namespace kvcodec::publish {
+
+// Decodes the pictures: each must be what its checksum says.
+Status verify_pictures(std::span<const std::byte> object, const format::Header& header,
+                       const EncodeOptions& options);
+
+// Escapes as kernels find them, in no order and with rows of their group, as the format has them.
+std::vector<format::Escape> sorted_escapes(std::span<const EscapeEntry> entries, KvKind kind,
+                                           uint32_t first_row);
+
+// Escapes of all groups on the device, `room` of each, beside the host's copy.
+class EscapeLists {
+ public:
+  EscapeLists(const PublishDevice& device, size_t groups) : device_(device), groups_(groups) {}
+  // Makes room for so many escapes a group. What was there is lost.
+  Status reserve(uint32_t room);
+  uint32_t room() const { return room_; }
+  EscapeEntry* of(size_t group) const;  // device memory
+  Result<std::vector<EscapeEntry>> fetch(size_t group, uint32_t count, CUstream stream) const;
+
+ private:
+  const PublishDevice& device_;
+  const size_t groups_;
+  uint32_t room_ = 0;
+  DeviceBuffer entries_;
+};
+
+class LayeredPublish final : public LayeredEncoder {
+ public:
+  LayeredPublish(PublishDevice& device, const KvSource& source, TokenRange range,
+                 const EncodeOptions& options, const EncoderTuning& tuning, format::Header header,
+                 const EncodePictures& encode)
+      : LayeredEncoder(source, range, options, tuning, std::move(header)),
+        device_(device),
+        memory_(device, device.next_stream()),
+        lists_(device, groups_.size()) {
+    encode_pictures_ = encode;
+  }
+
+ private:
+  Status fill_pictures() override;
+  Status measure() override;
+  Status verify(std::span<const std::byte> object) const override {
+    return verify_pictures(object, header_, options_);
+  }
+
+  // Where a group is in the arrays of all groups.
+  struct GroupPlace {
+    uint64_t row = 0, layer = 0;          // counted over all groups
+    uint64_t pictures = 0, low_bits = 0;  // offsets
+    uint64_t picture_bytes = 0, low_bytes = 0;
+    uint32_t width = 0;
+  };
+  void plan_memory();
+  uint32_t row_count(size_t group) const { return groups_[group].rows.rows; }
+  GroupSource source_of(size_t group) const {
+    return group_source(source_, range_, header_, groups_[group], memory_, tables_);
+  }
+  Status launch_all();
+  Status launch_exact(size_t group);
+  Status launch_int8(size_t group);
+  Status first_bad_value();
+  Status fetch_results();
+  Status fill_group(size_t group);
+
+  PublishDevice& device_;
+  ChunkMemory memory_;
+  EscapeLists lists_;
+  std::vector<GroupPlace> places_;
+  SourceTables tables_;
+  uint64_t rows_ = 0, layers_ = 0, picture_bytes_ = 0, low_bytes_ = 0, largest_group_ = 0;
+  ChunkMemory::Place sample_of_, natural_;  // uploaded
+  ChunkMemory::Place pictures_, low_bits_, keys_, steps_, offsets_, sinks_, bad_, counts_, sums_;
+  ChunkMemory::Place elements_, values_, samples_, row_places_, statistics_, errors_;  // scratch
+};
+
+class CalibratedPublish final : public CalibratedEncoder {
+ public:
+  CalibratedPublish(PublishDevice& device, const KvSource& source, TokenRange range,
+                    const EncodeOptions& options, format::Header header,
+                    const EncodePictures& encode)
+      : CalibratedEncoder(source, range, options, std::move(header)),
+        device_(device),
+        memory_(device, device.next_stream()),
+        lists_(device, plans_.size()) {
+    encode_pictures_ = encode;
+  }
+
+ private:
+  Status analyse() override;
+  Status quantise_groups() override;
+  Status measure() override;
+  Status verify(std::span<const std::byte> object) const override {
+    return verify_pictures(object, header_, options_);
+  }
+
+  void plan_memory();
+  uint32_t channels(size_t group) const {
+    return static_cast<uint32_t>(profile_.groups()[group].mean.size());
+  }
+  GroupSource source_of(size_t group) const {
+    return group_source(source_, range_, header_, plans_[group], memory_, tables_);
+  }
+  Status launch_analysis(size_t group);
+  Status launch_quantise(size_t group);
+  Status launch_measure(size_t group);
+  Status launch_sums(size_t group, const float* values, uint64_t at);
+  Status first_bad_value();
+  Status take_codes(size_t group);
+
+  PublishDevice& device_;
+  ChunkMemory memory_;
+  EscapeLists lists_;
+  const ProfileOnDevice* on_device_ = nullptr;
+  SourceTables tables_;
+  std::vector<uint64_t> first_component_;  // counted over all groups
+  uint64_t panels_of_group_ = 0;
+  ChunkMemory::Place sinks_, bad_, rows_, counts_, codes_, totals_;                // fetched
+  ChunkMemory::Place analysed_, values_, weighed_, restored_, errors_, row_sums_;  // scratch
+};
+
+}  // namespace kvcodec::publish
