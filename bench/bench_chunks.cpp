@@ -97,12 +97,12 @@ Bytes tile(const Bytes& object, const KvShape& shape, Tier tier) {
 namespace {
 
 // Rows of a Householder reflection: orthonormal, and every number other than zero.
-Profile reflecting_profile(const KvShape& shape, const Profile& real, uint32_t layers) {
+Profile reflecting_profile(const KvShape& shape, uint32_t layers) {
   ProfileFields fields;
   fields.model = "synthetic";
   fields.shape = shape;
   fields.rope = must(make_rope(Rope::Style::neox, shape.key_dim, 500000));
-  fields.tiers = real.fields().tiers;
+  fields.tiers = {ProfileTier{0.35, 0.5, 0, 0}, {1.0, 0.5, 0, 0}, {2.6, 0.5, 0, 0}};
   for (const KvKind kind : kKvKinds) {
     for (uint32_t layer = 0; layer < shape.layers; layer += layers) {
       ProfileGroup group;
@@ -139,13 +139,10 @@ Profile reflecting_profile(const KvShape& shape, const Profile& real, uint32_t l
 
 }  // namespace
 
-CalibratedChunk calibrated_chunk(const Bytes& real, const Profile& real_profile,
-                                 const KvShape& shape, uint32_t layers) {
-  DecodeOptions decode;
-  decode.profile = &real_profile;
-  const DecodedChunk from = must(decode_pictures(real, must(read_whole(real, decode)), decode));
+CalibratedChunk calibrated_chunk(const Bytes& real, const KvShape& shape, uint32_t layers) {
+  const DecodedChunk from = must(decode_pictures(real, must(format::read_header(real, {})), {}));
   const uint32_t tokens = from.header.tokens;
-  CalibratedChunk made{reflecting_profile(shape, real_profile, layers), {}};
+  CalibratedChunk made{reflecting_profile(shape, layers), {}};
   EncodeOptions options;
   options.tier = from.header.tier;
   options.profile = &made.profile;

@@ -41,8 +41,7 @@ struct CalibratedChunk {
   Profile profile;
   Bytes object;
 };
-CalibratedChunk calibrated_chunk(const Bytes& real, const Profile& real_profile,
-                                 const KvShape& shape, uint32_t layers);
+CalibratedChunk calibrated_chunk(const Bytes& real, const KvShape& shape, uint32_t layers);
 
 // A paged cache as vLLM's FlashAttention backend has it, K and V of a layer apart, blocks of 16.
 KvGeometry paged(const KvShape& shape, uint32_t tokens);

@@ -151,10 +151,10 @@ Item tiled_item(const std::string& argument) {
           nullptr};
 }
 
-Item calibrated_item(const std::string& argument, const Profile& real) {
+Item calibrated_item(const std::string& argument) {
   const std::vector<std::string> parts = split(argument, ':');
   if (parts.size() != 4) fail(kUsage);
-  CalibratedChunk made = calibrated_chunk(read_file(parts[3]), real, parse_shape(parts[1]),
+  CalibratedChunk made = calibrated_chunk(read_file(parts[3]), parse_shape(parts[1]),
                                           static_cast<uint32_t>(std::stoul(parts[2])));
   return {parts[0] + " of " + parts[2], std::move(made.object),
           std::make_shared<const Profile>(std::move(made.profile))};
@@ -164,7 +164,6 @@ int run(int argc, char** argv) {
   std::string json;
   double seconds = 1;
   DeviceOptions device;
-  std::vector<std::string> calibrated;
   std::optional<Profile> profile;
   std::vector<Item> items;
   for (int i = 1; i < argc; i += 2) {
@@ -183,7 +182,7 @@ int run(int argc, char** argv) {
     } else if (option == "--tile") {
       items.push_back(tiled_item(value));
     } else if (option == "--calibrated") {
-      calibrated.push_back(value);
+      items.push_back(calibrated_item(value));
     } else if (option == "--device-bytes") {
       device.max_device_bytes = std::stoull(value);
     } else if (option == "--host-threads") {
@@ -194,9 +193,6 @@ int run(int argc, char** argv) {
       fail(kUsage);
     }
   }
-  if (!calibrated.empty() && !profile) fail("--calibrated needs --profile, FILE's own");
-  for (const std::string& argument : calibrated)
-    items.push_back(calibrated_item(argument, *profile));
   Bench bench(seconds, profile ? &*profile : nullptr, device);
   std::string rows;
   fmt::print("{:<24} {:>8} {:>8} {:>9} {:>10} {:>11} {:>10} {:>9}\n", "chunk", "MB", "bits",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much an engine's work slows down while chunks are restored beside it, in one process: a
 // matrix product of 8192^3 bf16 numbers by cuBLAS (loaded at run time), and a copy of a gigabyte
-// within device memory. Each in turn with nothing beside it and with the restorer busy.
+// within device memory. Each in turn with nothing beside it and with the restorer busy; and with
+// nvCOMP (where it is there) decoding the same codes by ANS on the GPU's general cores.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -18,7 +19,9 @@
 
 #include "base/cuda.h"
 #include "bench_chunks.h"
+#include "codec/chunk_decoder.h"
 #include "kvcodec/device.h"
+#include "nvcomp_ans.h"
 
 namespace kvcodec::bench {
 namespace {
@@ -111,6 +114,21 @@ class Copy {
   CUstream stream_ = nullptr;
 };
 
+// The samples of all pictures.
+std::vector<uint8_t> codes_of(const Bytes& object, const Profile* profile) {
+  DecodeOptions options;
+  options.profile = profile;
+  const DecodedChunk chunk =
+      must(decode_pictures(object, must(read_whole(object, options)), options));
+  std::vector<uint8_t> codes;
+  for (size_t i = 0; i < chunk.contents.size(); ++i) {
+    if (chunk.header.pictures[i].plane != format::Plane::symbols) continue;
+    const std::vector<uint8_t>& samples = chunk.contents[i].samples;
+    codes.insert(codes.end(), samples.begin(), samples.end());
+  }
+  return codes;
+}
+
 struct Row {
   std::string work, beside;
   double alone_ms, busy_ms, kv_gb_per_second;
@@ -127,31 +145,39 @@ class Bench {
   const CudaDriver& driver() const { return *driver_; }
 
   Row run(const std::string& work, CUstream stream, const std::function<void()>& enqueue,
-          const Item& item) {
+          const Item& item, NvcompAns* ans) {
     const ChunkInfo info = must(read_chunk_info(item.object));
     const KvGeometry geometry = paged(info.shape, info.tokens);
     const auto memory =
         must(DeviceBuffer::allocate(*driver_, info.shape.token_bytes() * info.tokens));
+    const auto restore = [&]() -> size_t {
+      std::vector<DeviceRestoreJob> jobs(16);
+      for (DeviceRestoreJob& job : jobs) {
+        job.object = item.object;
+        job.target = {memory.data(), memory.size(), &geometry};
+        job.options.profile = profile_;
+      }
+      restorer_->restore(jobs);
+      for (const DeviceRestoreJob& job : jobs) must_ok(job.status);
+      return jobs.size();
+    };
+    const auto decode = [&]() -> size_t {
+      must_ok(ans->decode());
+      must_ok(driver_->check(driver_->cuda().cuStreamSynchronize(ans->stream()), "nvCOMP"));
+      return 1;
+    };
     std::atomic<bool> stop = false, busy = false;
     std::atomic<uint64_t> chunks = 0;
     std::jthread restoring([&] {
+      const CudaScope scope(*driver_);
       while (!stop) {
-        if (!busy) {
+        if (busy)
+          chunks += ans == nullptr ? restore() : decode();
+        else
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          continue;
-        }
-        std::vector<DeviceRestoreJob> jobs(24);
-        for (DeviceRestoreJob& job : jobs) {
-          job.object = item.object;
-          job.target = {memory.data(), memory.size(), &geometry};
-          job.options.profile = profile_;
-        }
-        restorer_->restore(jobs);
-        for (const DeviceRestoreJob& job : jobs) must_ok(job.status);
-        chunks += jobs.size();
       }
     });
-    Row row{work, item.name, 1e9, 1e9, 0};
+    Row row{work, item.name + (ans == nullptr ? "" : ", nvCOMP ANS"), 1e9, 1e9, 0};
     time(stream, enqueue);
     // In turn, as clocks move with the temperature; medians of all.
     std::vector<double> alone, beside;
@@ -232,13 +258,25 @@ int run(int argc, char** argv) {
   const std::optional<Matmul> matmul = Matmul::open(bench.driver());
   if (!matmul) fmt::print("cuBLAS is not there: no matrix product\n");
   const Copy copy(bench.driver());
+  const auto ans = NvcompAns::open(bench.driver());
+  if (!ans.ok()) fmt::print("{}\n", ans.error().message);
   std::vector<Row> rows;
   for (const Item& item : items) {
-    if (matmul)
+    const auto run_beside = [&](NvcompAns* with) {
+      if (matmul)
+        rows.push_back(bench.run(
+            "8192^3 bf16 product", matmul->stream(), [&] { matmul->enqueue(); }, item, with));
       rows.push_back(bench.run(
-          "8192^3 bf16 product", matmul->stream(), [&] { matmul->enqueue(); }, item));
-    rows.push_back(bench.run(
-        "1 GiB copy", copy.stream(), [&] { copy.enqueue(); }, item));
+          "1 GiB copy", copy.stream(), [&] { copy.enqueue(); }, item, with));
+    };
+    run_beside(nullptr);
+    if (!ans.ok()) continue;
+    must_ok((*ans)->compress(codes_of(item.object, profile ? &*profile : nullptr)));
+    must_ok((*ans)->decode());
+    if (!must((*ans)->is_right())) fail("nvCOMP gives other bytes");
+    fmt::print("{}: nvCOMP {} bytes, object {} bytes\n", item.name, (*ans)->compressed_bytes(),
+               item.object.size());
+    run_beside(ans->get());
   }
   std::string text;
   fmt::print("{:<22} {:<20} {:>9} {:>9} {:>8} {:>9}\n", "work", "beside it", "alone ms", "busy ms",

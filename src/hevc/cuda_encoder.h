@@ -28,8 +28,8 @@ struct CudaEncodeJob {
 };
 
 // Encodes pictures on an NVIDIA GPU, one warp each: byte for byte what the reference encoder
-// writes. Worth it from dozens of pictures on: one alone takes as long as hundreds. Thread-safe;
-// calls take turns.
+// writes. Worth it from dozens of pictures on: one alone takes as long as hundreds. Thread-safe:
+// concurrent calls share the GPU.
 class CudaEncoder {
  public:
   // unsupported where the build or the machine lacks something; the message says what.

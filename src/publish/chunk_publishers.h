@@ -22,7 +22,7 @@ std::vector<format::Escape> sorted_escapes(std::span<const EscapeEntry> entries,
 // Escapes of all groups on the device, `room` of each, beside the host's copy.
 class EscapeLists {
  public:
-  EscapeLists(const PublishDevice& device, size_t groups) : device_(device), groups_(groups) {}
+  EscapeLists(PublishDevice& device, size_t groups) : device_(device), groups_(groups) {}
   // Makes room for so many escapes a group. What was there is lost.
   Status reserve(uint32_t room);
   uint32_t room() const { return room_; }
@@ -30,10 +30,10 @@ class EscapeLists {
   Result<std::vector<EscapeEntry>> fetch(size_t group, uint32_t count, CUstream stream) const;
 
  private:
-  const PublishDevice& device_;
+  PublishDevice& device_;
   const size_t groups_;
   uint32_t room_ = 0;
-  DeviceBuffer entries_;
+  PooledBuffer<DeviceBuffer> entries_;
 };
 
 class LayeredPublish final : public LayeredEncoder {
@@ -43,8 +43,8 @@ class LayeredPublish final : public LayeredEncoder {
                  const EncodePictures& encode)
       : LayeredEncoder(source, range, options, tuning, std::move(header)),
         device_(device),
-        memory_(device, device.next_stream()),
-        lists_(device, groups_.size()) {
+        lists_(device, groups_.size()),
+        memory_(device, device.next_stream()) {
     encode_pictures_ = encode;
   }
 
@@ -75,8 +75,8 @@ class LayeredPublish final : public LayeredEncoder {
   Status fill_group(size_t group);
 
   PublishDevice& device_;
-  ChunkMemory memory_;
   EscapeLists lists_;
+  ChunkMemory memory_;  // destroyed first: waits for all kernels
   std::vector<GroupPlace> places_;
   SourceTables tables_;
   uint64_t rows_ = 0, layers_ = 0, picture_bytes_ = 0, low_bytes_ = 0, largest_group_ = 0;
@@ -92,8 +92,8 @@ class CalibratedPublish final : public CalibratedEncoder {
                     const EncodePictures& encode)
       : CalibratedEncoder(source, range, options, std::move(header)),
         device_(device),
-        memory_(device, device.next_stream()),
-        lists_(device, plans_.size()) {
+        lists_(device, plans_.size()),
+        memory_(device, device.next_stream()) {
     encode_pictures_ = encode;
   }
 
@@ -120,8 +120,8 @@ class CalibratedPublish final : public CalibratedEncoder {
   Status take_codes(size_t group);
 
   PublishDevice& device_;
-  ChunkMemory memory_;
   EscapeLists lists_;
+  ChunkMemory memory_;  // destroyed first: waits for all kernels
   const ProfileOnDevice* on_device_ = nullptr;
   SourceTables tables_;
   std::vector<uint64_t> first_component_;  // counted over all groups

@@ -42,16 +42,15 @@ std::vector<format::Escape> sorted_escapes(std::span<const EscapeEntry> entries,
 }
 
 Status EscapeLists::reserve(uint32_t room) {
-  entries_ = DeviceBuffer();
-  KVCODEC_TRY(entries_, DeviceBuffer::allocate(device_.driver(),
-                                               groups_ * uint64_t{room} * sizeof(EscapeEntry)));
+  KVCODEC_TRY(entries_, device_.device_buffers().take(
+                            device_.driver(), groups_ * uint64_t{room} * sizeof(EscapeEntry)));
   room_ = room;
   return ok_status();
 }
 
 EscapeEntry* EscapeLists::of(size_t group) const {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are integers to the host.
-  return reinterpret_cast<EscapeEntry*>(entries_.data()) + group * uint64_t{room_};
+  return reinterpret_cast<EscapeEntry*>(entries_->data()) + group * uint64_t{room_};
 }
 
 Result<std::vector<EscapeEntry>> EscapeLists::fetch(size_t group, uint32_t count,
@@ -62,7 +61,7 @@ Result<std::vector<EscapeEntry>> EscapeLists::fetch(size_t group, uint32_t count
   KVCODEC_CHECK(device_.driver().check(cuda.cuStreamSynchronize(stream), "cuStreamSynchronize"));
   KVCODEC_CHECK(device_.driver().check(
       cuda.cuMemcpyDtoH(entries.data(),
-                        entries_.data() + group * uint64_t{room_} * sizeof(EscapeEntry),
+                        entries_->data() + group * uint64_t{room_} * sizeof(EscapeEntry),
                         count * sizeof(EscapeEntry)),
       "cuMemcpyDtoH"));
   return entries;

@@ -24,6 +24,8 @@ Result<std::unique_ptr<PublishDevice>> PublishDevice::create(int device, uint64_
     KVCODEC_TRY(stream, made->driver_->new_low_priority_stream());
   }
   made->max_bytes_ = max_bytes;
+  made->device_buffers_.limit(max_bytes);
+  made->host_buffers_.limit(max_bytes);
   return made;
 }
 
@@ -98,8 +100,9 @@ Status ChunkMemory::allocate() {
   begin_[1] = bytes_[0];
   begin_[2] = begin_[1] + bytes_[1];
   const uint64_t total = begin_[2] + bytes_[2];
-  KVCODEC_CHECK(device_.acquire(total));
-  acquired_ = total;
+  const uint64_t with_spare = total + total / 8;  // that the pool adds
+  KVCODEC_CHECK(device_.acquire(with_spare));
+  acquired_ = with_spare;
   KVCODEC_TRY(memory_, device_.device_buffers().take(device_.driver(), total));
   KVCODEC_TRY(host_, device_.host_buffers().take(device_.driver(), begin_[2]));
   if (upload_.empty()) return ok_status();

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/cuda_pool.h"
 #include "kvcodec/profile.h"
 #include "publish/publish_kernels.h"
-#include "restore/buffer_pool.h"
 #include "restore/cuda_kernels.h"
 
 namespace kvcodec::publish {
@@ -39,8 +39,8 @@ class PublishDevice {
   // Kept for as long as this lives.
   Result<const ProfileOnDevice*> profile(const Profile& profile);
   CUstream next_stream() { return streams_[next_stream_++ % kStreams]; }
-  restore::BufferPool<PinnedBuffer>& host_buffers() { return host_buffers_; }
-  restore::BufferPool<DeviceBuffer>& device_buffers() { return device_buffers_; }
+  BufferPool<PinnedBuffer>& host_buffers() { return host_buffers_; }
+  BufferPool<DeviceBuffer>& device_buffers() { return device_buffers_; }
 
   // Waits until so many bytes are free of max_bytes. out_of_memory where there are never as many.
   Status acquire(uint64_t bytes);
@@ -55,8 +55,8 @@ class PublishDevice {
   std::unique_ptr<restore::CudaKernels> restore_kernels_;
   CUstream streams_[kStreams] = {};
   std::atomic<size_t> next_stream_ = 0;
-  restore::BufferPool<PinnedBuffer> host_buffers_;
-  restore::BufferPool<DeviceBuffer> device_buffers_;
+  BufferPool<PinnedBuffer> host_buffers_;
+  BufferPool<DeviceBuffer> device_buffers_;
   std::mutex profiles_mutex_;
   std::map<std::string, ProfileOnDevice> profiles_;  // by digest
   std::mutex mutex_;
@@ -115,8 +115,8 @@ class ChunkMemory {
   uint64_t bytes_[3] = {};  // by region
   uint64_t begin_[3] = {};
   uint64_t acquired_ = 0;
-  restore::PooledBuffer<DeviceBuffer> memory_;
-  restore::PooledBuffer<PinnedBuffer> host_;
+  PooledBuffer<DeviceBuffer> memory_;
+  PooledBuffer<PinnedBuffer> host_;
 };
 
 }  // namespace kvcodec::publish

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/cuda_pool.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
@@ -15,7 +16,6 @@
 #include "hevc/nvdec.h"
 #include "kvcodec/device.h"
 #include "kvcodec/profile.h"
-#include "restore/buffer_pool.h"
 #include "restore/group_launcher.h"
 
 namespace kvcodec::restore {
@@ -68,7 +68,8 @@ class Chunk {
   Chunk(Restorer& restorer, DeviceRestoreJob& job) : restorer_(restorer), job_(job) {}
 
   Status prepare();
-  uint64_t device_bytes() const { return image_.total_bytes; }
+  // With what the pool adds.
+  uint64_t device_bytes() const { return image_.total_bytes + image_.total_bytes / 8; }
   uint64_t scratch_bytes() const { return image_.scratch_bytes; }
   // Before submit().
   void use(Lane& lane) {
@@ -124,6 +125,8 @@ class Restorer final : public DeviceRestorer {
     restorer->host_threads_ =
         options.host_threads > 0 ? options.host_threads : std::min(4, resolve_threads(0));
     restorer->max_bytes_ = options.max_device_bytes / 2;
+    restorer->device_buffers_.limit(restorer->max_bytes_);
+    restorer->host_buffers_.limit(options.max_device_bytes);
     return std::unique_ptr<DeviceRestorer>(std::move(restorer));
   }
 
