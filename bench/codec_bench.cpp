@@ -76,7 +76,7 @@ void time_stages(const Settings& settings, const Cache& cache, TokenRange range,
   }
   totals.pictures += seconds(Clock::processor, 1, [&] {
     const PicturesToStore all{header.tokens, header.pictures, contents};
-    store_pictures(std::span(&all, 1), 1);
+    value_or_fail(store_pictures(std::span(&all, 1), 1));
   });
 
   const auto object = value_or_fail(encode_chunk_tuned(source, range, id, options, tuning));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/cuda.h"
+#include "bench_chunks.h"
 #include "format/header.h"
 #include "hevc/nvdec.h"
 #include "kvcodec/device.h"
@@ -24,101 +25,26 @@ namespace kvcodec::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Bytes = std::vector<std::byte>;
 
 constexpr const char* kUsage =
     "usage: device_bench [--json FILE] [--seconds S] [--profile FILE] [--object NAME:FILE ...]\n"
     "                    [--tile NAME:LAYERSxHEADSxDIM:TIER:FILE ...]\n"
+    "                    [--calibrated NAME:LAYERSxHEADSxDIM:LAYERS A GROUP:FILE ...]\n"
+    "                    [--device-bytes N] [--host-threads N] [--sessions N]\n"
     "--object restores a stored chunk as it is, --profile goes with calibrated ones. --tile "
     "decodes\n"
-    "a stored chunk, repeats its channels to fill another shape, encodes that and restores it.\n";
-
-[[noreturn]] void fail(const std::string& message) {
-  fmt::print(stderr, "device_bench: {}\n", message);
-  std::exit(1);
-}
-template <typename T>
-T must(Result<T> result) {
-  if (!result.ok()) fail(result.error().message);
-  return *std::move(result);
-}
-void must_ok(const Status& status) {
-  if (!status.ok()) fail(status.error().message);
-}
+    "a stored chunk, repeats its channels to fill another shape, encodes that and restores it;\n"
+    "--calibrated makes a profile of that shape and a chunk of FILE's codes.\n";
 
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Bytes read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail("cannot read " + path);
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  const auto view = std::as_bytes(std::span(bytes));
-  return {view.begin(), view.end()};
-}
-
-std::vector<std::string> split(const std::string& text, char by) {
-  std::vector<std::string> parts;
-  size_t from = 0;
-  for (size_t at = 0; (at = text.find(by, from)) != std::string::npos; from = at + 1)
-    parts.push_back(text.substr(from, at - from));
-  parts.push_back(text.substr(from));
-  return parts;
-}
-
 struct Item {
   std::string name;
   Bytes object;
+  std::shared_ptr<const Profile> profile;  // null: the one of --profile
 };
-
-// Another model's cache with a real one's statistics: channel by channel, layer by layer, repeated.
-Bytes tile(const Bytes& object, const KvShape& shape, Tier tier) {
-  const ChunkInfo info = must(read_chunk_info(object));
-  if (info.shape.dtype != shape.dtype) fail("--tile keeps the dtype");
-  const KvGeometry from = KvGeometry::contiguous(info.shape, info.tokens);
-  const KvGeometry to = KvGeometry::contiguous(shape, info.tokens);
-  Bytes source(from.contiguous_bytes()), target(to.contiguous_bytes());
-  must_ok(decode_chunk(object, {source, &from}, 0));
-  const size_t element = dtype_bytes(shape.dtype);
-  for (const KvKind kind : kKvKinds) {
-    for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-      for (uint32_t token = 0; token < info.tokens; ++token) {
-        for (uint32_t channel = 0; channel < shape.channels(kind); ++channel) {
-          const uint32_t real = channel % info.shape.channels(kind);
-          const uint32_t dim = info.shape.head_dim(kind);
-          std::memcpy(
-              target.data() + to.element_offset(kind, layer, token, channel / shape.head_dim(kind),
-                                                channel % shape.head_dim(kind)),
-              source.data() + from.element_offset(kind, layer % info.shape.layers, token,
-                                                  real / dim, real % dim),
-              element);
-        }
-      }
-    }
-  }
-  EncodeOptions options;
-  options.tier = tier;
-  options.verify = false;
-  return must(encode_chunk({target, &to}, {0, info.tokens}, {}, options));
-}
-
-// A paged cache as vLLM's FlashAttention backend has it, K and V of a layer apart, blocks of 16.
-KvGeometry paged(const KvShape& shape, uint32_t tokens) {
-  constexpr uint32_t kBlock = 16;
-  const size_t e = dtype_bytes(shape.dtype), d = shape.key_dim, h = shape.kv_heads;
-  const uint32_t blocks = (tokens + kBlock - 1) / kBlock;
-  KvGeometry geometry;
-  geometry.shape = shape;
-  geometry.tokens = tokens;
-  geometry.block_tokens = kBlock;
-  geometry.block_stride = kBlock * h * d * e;
-  const size_t half = blocks * geometry.block_stride, layer = 2 * half;
-  geometry.key = {0, layer, h * d * e, d * e, e};
-  geometry.value = {half, layer, h * d * e, d * e, e};
-  for (uint32_t i = 0; i < blocks; ++i) geometry.block_table.push_back((i * 7 + 3) % blocks);
-  return geometry;
-}
 
 // Seconds in which NVDEC decodes the chunk's pictures `copies` times, into nothing.
 double decode_alone(hevc::NvdecPool& pool, const Bytes& object, size_t copies, uint64_t& samples) {
@@ -159,11 +85,11 @@ struct Measured {
 
 class Bench {
  public:
-  Bench(double seconds, const Profile* profile)
+  Bench(double seconds, const Profile* profile, const DeviceOptions& options)
       : seconds_(seconds),
         profile_(profile),
         driver_(must(CudaDriver::open(0))),
-        restorer_(must(DeviceRestorer::create())),
+        restorer_(must(DeviceRestorer::create(options))),
         pool_(must(hevc::NvdecPool::create())) {}
 
   const std::string& gpu() const { return restorer_->gpu(); }
@@ -199,7 +125,7 @@ class Bench {
       jobs[i].object = item.object;
       jobs[i].target = {memory_.data(), memory_.size(), &geometry_};
       jobs[i].first_token = static_cast<uint32_t>(i % 8) * info.tokens;
-      jobs[i].options.profile = profile_;
+      jobs[i].options.profile = item.profile != nullptr ? item.profile.get() : profile_;
     }
     const auto start = Clock::now();
     restorer_->restore(jobs);
@@ -219,20 +145,25 @@ class Bench {
 
 Item tiled_item(const std::string& argument) {
   const std::vector<std::string> parts = split(argument, ':');
-  KvShape shape;
-  unsigned layers = 0, heads = 0, dim = 0;
-  if (parts.size() != 4 || std::sscanf(parts[1].c_str(), "%ux%ux%u", &layers, &heads, &dim) != 3)
-    fail(kUsage);
-  shape.layers = layers;
-  shape.kv_heads = heads;
-  shape.key_dim = shape.value_dim = dim;
+  if (parts.size() != 4) fail(kUsage);
   return {parts[0] + " " + parts[2],
-          tile(read_file(parts[3]), shape, must(tier_from_name(parts[2])))};
+          tile(read_file(parts[3]), parse_shape(parts[1]), must(tier_from_name(parts[2]))),
+          nullptr};
+}
+
+Item calibrated_item(const std::string& argument) {
+  const std::vector<std::string> parts = split(argument, ':');
+  if (parts.size() != 4) fail(kUsage);
+  CalibratedChunk made = calibrated_chunk(read_file(parts[3]), parse_shape(parts[1]),
+                                          static_cast<uint32_t>(std::stoul(parts[2])));
+  return {parts[0] + " of " + parts[2], std::move(made.object),
+          std::make_shared<const Profile>(std::move(made.profile))};
 }
 
 int run(int argc, char** argv) {
   std::string json;
   double seconds = 1;
+  DeviceOptions device;
   std::optional<Profile> profile;
   std::vector<Item> items;
   for (int i = 1; i < argc; i += 2) {
@@ -247,14 +178,22 @@ int run(int argc, char** argv) {
       profile.emplace(must(Profile::load(value)));
     } else if (option == "--object") {
       const size_t colon = value.find(':');
-      items.push_back({value.substr(0, colon), read_file(value.substr(colon + 1))});
+      items.push_back({value.substr(0, colon), read_file(value.substr(colon + 1)), nullptr});
     } else if (option == "--tile") {
       items.push_back(tiled_item(value));
+    } else if (option == "--calibrated") {
+      items.push_back(calibrated_item(value));
+    } else if (option == "--device-bytes") {
+      device.max_device_bytes = std::stoull(value);
+    } else if (option == "--host-threads") {
+      device.host_threads = std::stoi(value);
+    } else if (option == "--sessions") {
+      device.sessions = std::stoi(value);
     } else {
       fail(kUsage);
     }
   }
-  Bench bench(seconds, profile ? &*profile : nullptr);
+  Bench bench(seconds, profile ? &*profile : nullptr, device);
   std::string rows;
   fmt::print("{:<24} {:>8} {:>8} {:>9} {:>10} {:>11} {:>10} {:>9}\n", "chunk", "MB", "bits",
              "KV GB/s", "tokens/s", "NVDEC GB/s", "of alone", "first ms");

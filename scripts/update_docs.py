@@ -191,6 +191,39 @@ def device():
     return table(heading, rows) + "\n\n" + source(result)
 
 
+def cuda_encoder():
+    result = load("cuda_encoder")
+    found = {}
+    for r in result["rows"]:
+        found.setdefault(r["pictures"], []).append(r)
+    counts = [r["count"] for r in next(iter(found.values()))]
+    rows = []
+    for name, row in found.items():
+        rows.append([name, f"{row[-1]['bits']:.2f}", "GPU", *(f"{r['gpu_mb_per_second']:.0f}" for r in row)])
+        rows.append([name, f"{row[-1]['bits']:.2f}", "CPU", *(f"{r['cpu_mb_per_second']:.0f}" for r in row)])
+    return table(["MB/s, pictures a call", "bits", "on", *map(str, counts)], rows) + "\n\n" + source(result)
+
+
+def device_publish():
+    result = load("device_publish")
+    rows = [[
+        r["chunk"], f"{r['object_bytes'] / 1e6:.2f}", f"{r['host_gb_per_second']:.2f}",
+        f"{r['device_host_gb_per_second']:.2f}", f"{r['device_gb_per_second']:.2f}", f"{r['one_ms']:.0f}",
+    ] for r in result["rows"]]
+    heading = ["chunk", "MB", "encode_chunk", "GPU, CPU codes", "GPU alone", "one chunk ms"]
+    return table(heading, rows) + "\n\nGB/s of KV. " + source(result)
+
+
+def interference():
+    result = load("interference")
+    rows = [[
+        r["work"], r["beside"], f"{r['alone_ms']:.3f}", f"{r['busy_ms']:.3f}",
+        f"{100 * (r['busy_ms'] / r['alone_ms'] - 1):+.1f} %", f"{r['kv_gb_per_second']:.2f}",
+    ] for r in result["rows"]]
+    heading = ["work", "restored beside it", "alone ms", "busy ms", "slower", "KV GB/s"]
+    return table(heading, rows) + "\n\n" + source(result)
+
+
 def nvdec():
     result = load("nvdec")
     rows = [[

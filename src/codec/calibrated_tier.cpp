@@ -19,8 +19,13 @@ using transform::Product;
 double sum_of_squares(const float* row, size_t n) {
   double lanes[8] = {};
   for (size_t i = 0; i < n; ++i) lanes[i % 8] += double{row[i]} * row[i];
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  return transform::add_lanes(lanes);
+}
+
+double sum_of_products(const float* a, const float* b, size_t n) {
+  double lanes[8] = {};
+  for (size_t i = 0; i < n; ++i) lanes[i % 8] += double{a[i]} * b[i];
+  return transform::add_lanes(lanes);
 }
 
 // x M x, summed over the columns.
@@ -33,7 +38,7 @@ double metric_energy(const PanelWork& work, PanelMatrix& x) {
   }
   PanelMatrix weighed = work.weigh(x);
   for (size_t c = 0; c < work.channels(); ++c)
-    for (uint32_t t = 0; t < work.tokens(); ++t) sum += double{x.row(c)[t]} * weighed.row(c)[t];
+    sum += sum_of_products(x.row(c), weighed.row(c), work.tokens());
   return std::max(sum, 0.0);
 }
 
@@ -57,21 +62,17 @@ void finish_group(const Components& components, uint32_t tokens, uint32_t first_
                   format::BasisGroup& group) {
   transform::CentroidSums centroids;
   std::vector<int32_t> codes(tokens);
+  auto escape = escapes.begin();
   group.live_rows = 0;
-  for (const format::Escape& escape : escapes) {
-    const uint32_t row = escape.row - first_row;
-    group.live_rows = std::max(group.live_rows, row + 1);
-    centroids.add(components.values.data() + row * components.row + escape.token, &escape.code, 1,
-                  group.step);
-  }
   for (uint32_t row = 0; row < rows; ++row) {
     bool live = false;
-    for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t t = 0; t < tokens; ++t)
       codes[t] = int{samples[size_t{row} * tokens + t]} - int{transform::kZeroSample};
-      live |= codes[t] != 0;
-    }
+    for (; escape != escapes.end() && escape->row == first_row + row; ++escape)
+      codes[escape->token] = escape->code;
+    for (uint32_t t = 0; t < tokens; ++t) live |= codes[t] != 0;
     if (!live) continue;
-    group.live_rows = std::max(group.live_rows, row + 1);
+    group.live_rows = row + 1;
     centroids.add(components.values.data() + row * components.row, codes.data(), tokens,
                   group.step);
   }
@@ -117,6 +118,14 @@ Status analyse_panel(const CalibratedContext& context, const Panel& panel, const
   return ok_status();
 }
 
+Error component_too_large(const format::BasisGroup& group, uint32_t row) {
+  return make_error(ErrorCode::invalid_argument,
+                    "{} layers {} to {}: component {} has values of more than {} steps: the "
+                    "cache is not one of the profile's model",
+                    kv_kind_name(group.kind), group.first_layer,
+                    group.first_layer + group.layers - 1, row, transform::kMaxComponentCode);
+}
+
 Status quantise_components(const ProfileTier& tier, const Components& components, uint32_t tokens,
                            uint32_t first_row, format::BasisGroup& group,
                            std::vector<uint8_t>& samples, std::vector<format::Escape>& escapes) {
@@ -130,11 +139,7 @@ Status quantise_components(const ProfileTier& tier, const Components& components
     const float* y = components.values.data() + row * components.row;
     const int32_t peak = transform::quantise_components(y, tokens, step, dead_zone, codes.data());
     if (peak == transform::kMaxComponentCode) {
-      return make_error(ErrorCode::invalid_argument,
-                        "{} layers {} to {}: component {} has values of more than {} steps: the "
-                        "cache is not one of the profile's model",
-                        kv_kind_name(group.kind), group.first_layer,
-                        group.first_layer + group.layers - 1, row, peak);
+      return component_too_large(group, row);
     }
     uint8_t* out = samples.data() + size_t{row} * tokens;
     if (peak == 0) {

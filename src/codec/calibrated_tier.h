@@ -43,6 +43,9 @@ struct Components {
 Status analyse_panel(const CalibratedContext& context, const Panel& panel, const std::byte* rows,
                      Components& out);
 
+// Of a component with a code that is none: quantise_components()'s error.
+Error component_too_large(const format::BasisGroup& group, uint32_t row);
+
 // Codes of a group at a step: fills live_rows, step and deltas of `group`, [live_rows][tokens]
 // samples and the escapes. invalid_argument where a value is too far off for any code.
 Status quantise_components(const ProfileTier& tier, const Components& components, uint32_t tokens,

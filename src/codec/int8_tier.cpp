@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "transform/component_quantise.h"
 #include "transform/float_convert.h"
 #include "transform/int8_quantise.h"
 
@@ -212,12 +213,20 @@ void measure_rows(const GroupPlan& plan, const std::byte* exact, const std::byte
     for (size_t c = 0; c < channels; ++c) {
       const double centre =
           double{header.steps[index][layer]} * header.row_offsets[index][layer * channels + c];
+      double noises[8] = {}, energies[8] = {};
       for (size_t t = header.sink_tokens; t < tokens; ++t) {
-        noise += double{error[c * tokens + t]} * error[c * tokens + t];
-        energy += (x[c * tokens + t] - centre) * (x[c * tokens + t] - centre);
+        noises[t % 8] += double{error[c * tokens + t]} * error[c * tokens + t];
+        energies[t % 8] += (x[c * tokens + t] - centre) * (x[c * tokens + t] - centre);
       }
+      noise += transform::add_lanes(noises);
+      energy += transform::add_lanes(energies);
     }
   }
+  record_errors(header, noise, energy, group);
+}
+
+void record_errors(const format::Header& header, double noise, double energy,
+                   format::BasisGroup& group) {
   const double values =
       static_cast<double>(group.components) * (header.tokens - header.sink_tokens);
   group.noise = values == 0 ? 0 : static_cast<float>(std::min(noise / values, double{FLT_MAX}));

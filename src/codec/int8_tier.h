@@ -33,6 +33,11 @@ void measure_rows(const GroupPlan& plan, const std::byte* exact, const std::byte
                   const transform::RotationTable& turns, const format::Header& header,
                   format::BasisGroup& group);
 
+// The same from the sums of the squares of errors and of centred values: of each row's tokens in
+// eight interleaved sums (by token % 8), then row after row.
+void record_errors(const format::Header& header, double noise, double energy,
+                   format::BasisGroup& group);
+
 // How far a restored element of `layer` may be from `value`: half a step in each of the two
 // numbers that a rotation mixes, and roundings. `peak` is the layer's largest magnitude.
 double restore_tolerance(const format::Header& header, KvKind kind, uint32_t layer, double value,

@@ -2,7 +2,6 @@
 #include "codec/object_writer.h"
 
 #include "base/error.h"
-#include "codec/picture_coder.h"
 #include "format/header_fields.h"
 
 namespace kvcodec {
@@ -31,7 +30,8 @@ std::vector<std::byte> join(const ObjectToWrite& parts) {
 }  // namespace
 
 std::vector<Result<std::vector<std::byte>>> write_objects(std::span<const ObjectToWrite> objects,
-                                                          int threads) {
+                                                          int threads,
+                                                          const EncodePictures& encode) {
   std::vector<Status> statuses;
   std::vector<PicturesToStore> pictures;
   for (const ObjectToWrite& object : objects) {
@@ -39,13 +39,15 @@ std::vector<Result<std::vector<std::byte>>> write_objects(std::span<const Object
     if (statuses.back().ok())
       pictures.push_back({object.header->tokens, object.header->pictures, object.contents});
   }
-  store_pictures(pictures, threads);
+  const Status stored = store_pictures(pictures, threads, encode);
   std::vector<Result<std::vector<std::byte>>> written;
   for (size_t i = 0; i < objects.size(); ++i) {
-    if (statuses[i].ok())
-      written.emplace_back(join(objects[i]));
-    else
+    if (!statuses[i].ok())
       written.emplace_back(std::move(statuses[i].error()));
+    else if (!stored.ok())
+      written.emplace_back(stored.error());
+    else
+      written.emplace_back(join(objects[i]));
   }
   return written;
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "codec/chunk_decoder.h"
 #include "codec/chunk_encoder.h"
 #include "codec/chunk_plan.h"
+#include "codec/picture_coder.h"
 
 namespace kvcodec {
 
@@ -34,7 +36,12 @@ class PendingChunk {
   const Profile* profile_;
 };
 
-// Both require that the request was checked, and borrow source and options.
+// Codes the pictures of all chunks together, and verifies their objects where options.verify.
+EncodedChunks finish_chunks(std::span<const std::unique_ptr<PendingChunk>> pending,
+                            const EncodeOptions& options,
+                            const EncodePictures& encode = encode_on_host);
+
+// Both require that the request was checked, and borrow the source.
 Result<std::unique_ptr<PendingChunk>> prepare_chunk(const KvSource& source, TokenRange range,
                                                     const ChunkId& id, const EncodeOptions& options,
                                                     const EncoderTuning& tuning);

@@ -81,15 +81,17 @@ void choose_coding(bool persistent_rice, SymbolsPicture& symbols) {
   content.stored.assign(bytes.begin(), bytes.end());
 }
 
-void encode_symbols(std::span<SymbolsPicture> symbols, int threads) {
+Status encode_symbols(std::span<SymbolsPicture> symbols, int threads,
+                      const EncodePictures& encode) {
   std::vector<hevc::EncodeJob> jobs(symbols.size());
   parallel_for(symbols.size(), threads,
                [&](size_t i, int) { jobs[i] = prepare_samples(symbols[i]); });
   std::vector<hevc::EncodeJob> coded;
   for (size_t i = 0; i < jobs.size(); ++i)
     if (symbols[i].worth_coding) coded.push_back(jobs[i]);
-  hevc::encode_pictures(coded, threads);
+  KVCODEC_CHECK(encode(coded, threads));
   for (size_t i = 0; i < jobs.size(); ++i) choose_coding(jobs[i].persistent_rice, symbols[i]);
+  return ok_status();
 }
 
 // The process's decoder, for all cores; callers say how many threads they may use.
@@ -173,7 +175,13 @@ void settle(std::vector<Load>& loads) {
 
 }  // namespace
 
-void store_pictures(std::span<const PicturesToStore> chunks, int threads) {
+Status encode_on_host(std::span<hevc::EncodeJob> jobs, int threads) {
+  hevc::encode_pictures(jobs, threads);
+  return ok_status();
+}
+
+Status store_pictures(std::span<const PicturesToStore> chunks, int threads,
+                      const EncodePictures& encode) {
   std::vector<SymbolsPicture> symbols;
   for (const PicturesToStore& chunk : chunks) {
     for (size_t i = 0; i < chunk.pictures.size(); ++i) {
@@ -182,7 +190,7 @@ void store_pictures(std::span<const PicturesToStore> chunks, int threads) {
       }
     }
   }
-  encode_symbols(symbols, threads);
+  KVCODEC_CHECK(encode_symbols(symbols, threads, encode));
   symbols = {};
   for (const PicturesToStore& chunk : chunks) {
     parallel_for(chunk.pictures.size(), threads, [&](size_t i, int) {
@@ -195,6 +203,7 @@ void store_pictures(std::span<const PicturesToStore> chunks, int threads) {
         picture.content_checksum = picture.payload_checksum;
     });
   }
+  return ok_status();
 }
 
 void load_pictures(std::span<PicturesToLoad> objects, int threads) {

@@ -2,13 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "codec/chunk_plan.h"
 #include "hevc/decoder.h"
+#include "hevc/encoder.h"
 #include "kvcodec/result.h"
 
 namespace kvcodec {
+
+// Encodes all pictures, on up to `threads` threads; as hevc::encode_pictures, which is the default.
+using EncodePictures = std::function<Status(std::span<hevc::EncodeJob> jobs, int threads)>;
+Status encode_on_host(std::span<hevc::EncodeJob> jobs, int threads);
 
 // The pictures of one chunk, to store.
 struct PicturesToStore {
@@ -18,8 +24,10 @@ struct PicturesToStore {
 };
 // Chooses the coding of the pictures of symbols, encodes them into content.stored, those of all
 // chunks at once on up to `threads` threads, and frees their samples; fills coding, bytes and
-// checksums of all. Deterministic, whatever the number of threads and chunks.
-void store_pictures(std::span<const PicturesToStore> chunks, int threads);
+// checksums of all. Deterministic, whatever the number of threads and chunks. Errors are those of
+// `encode`.
+Status store_pictures(std::span<const PicturesToStore> chunks, int threads,
+                      const EncodePictures& encode = encode_on_host);
 
 // The pictures of one object, to load.
 struct PicturesToLoad {

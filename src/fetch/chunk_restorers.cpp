@@ -43,11 +43,14 @@ class GpuRestorer final : public ChunkRestorer {
                   const std::function<bool()>& go_on) override {
     std::vector<DeviceRestoreJob> jobs;
     for (const FetchedChunk& chunk : chunks) {
-      DecodeOptions own = options;
-      own.expected = &chunk.id;
-      own.expected_tier = exactly(chunk);
-      own.lowest_tier = at_lowest(chunk);
-      jobs.push_back({chunk.object, target_, chunk.first_token, own});
+      DeviceRestoreJob& job = jobs.emplace_back();
+      job.object = chunk.object;
+      job.target = target_;
+      job.first_token = chunk.first_token;
+      job.options = options;
+      job.options.expected = &chunk.id;
+      job.options.expected_tier = exactly(chunk);
+      job.options.lowest_tier = at_lowest(chunk);
     }
     restorer_.restore(jobs);
     Outcome outcome;

@@ -140,10 +140,11 @@ class ImageBuilder {
     const uint64_t turns = uint64_t{image_.pairs} * header_.tokens * 4;
     image_.cosines = reserve(turns);
     image_.sines = reserve(turns);
-    if (header_.tier != Tier::exact) image_.values = reserve(largest_values);
-    if (!header_.has_row_keys()) image_.components = reserve(largest_components);
     image_.results = reserve(8 + uint64_t{image_.checks} * 8);
     image_.total_bytes = at;
+    if (header_.tier != Tier::exact) image_.scratch_bytes = aligned(largest_values);
+    image_.components = image_.scratch_bytes;
+    if (!header_.has_row_keys()) image_.scratch_bytes += aligned(largest_components);
     // Staging offsets become offsets in the chunk's memory.
     for (GroupImage& group : image_.groups) {
       const uint64_t first = group.check_offsets;

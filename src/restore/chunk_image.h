@@ -36,10 +36,11 @@ struct ChunkImage {
   uint64_t secret = 0, phase_steps = 0, offset_of = 0, block_table = 0;
   bool has_block_table = false;
   uint64_t cosines = 0, sines = 0;
-  uint64_t components = 0, values = 0;  // of one group at a time
-  uint64_t results = 0;                 // u32 bad, then at + 8 u64 found [checked pictures]
+  uint64_t results = 0;  // u32 bad, then at + 8 u64 found [checked pictures]
   uint32_t checks = 0;
   uint64_t total_bytes = 0;
+  // Of one group at a time, in memory that chunks of one stream share: offsets into that.
+  uint64_t components = 0, values = 0, scratch_bytes = 0;
   uint32_t pairs = 0;
 };
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 
-#include "base/cuda.h"
+#include "base/cuda_module.h"
 #include "restore/kernel_arguments.h"
 
 namespace kvcodec::restore {
@@ -28,9 +27,6 @@ class CudaKernels {
  public:
   // unsupported where the build had no CUDA compiler, or has no code for the GPU.
   static Result<std::unique_ptr<CudaKernels>> load(const CudaDriver& driver);
-  ~CudaKernels();
-  CudaKernels(const CudaKernels&) = delete;
-  CudaKernels& operator=(const CudaKernels&) = delete;
 
   Status run(const TurnArguments& arguments, CUstream stream) const;
   Status run(const ChecksumArguments& arguments, CUstream stream) const;
@@ -42,17 +38,14 @@ class CudaKernels {
   Status run(const ExactArguments& arguments, CUstream stream) const;
 
  private:
-  explicit CudaKernels(const CudaDriver& driver) : driver_(driver) {}
-  struct Grid {
-    uint32_t x = 1, y = 1, z = 1;
-  };
-  Status launch(Kernel kernel, Grid grid, uint32_t threads, size_t shared_bytes, CUstream stream,
-                const void* arguments) const;
+  explicit CudaKernels(std::unique_ptr<CudaModule> module) : module_(std::move(module)) {}
+  Status launch(Kernel kernel, CudaGrid grid, uint32_t threads, size_t shared_bytes,
+                CUstream stream, const void* arguments) const {
+    return module_->launch(static_cast<size_t>(kernel), grid, threads, shared_bytes, stream,
+                           arguments);
+  }
 
-  const CudaDriver& driver_;
-  CUmodule module_ = nullptr;
-  std::array<CUfunction, kKernels> functions_{};
-  size_t max_shared_bytes_ = 0;
+  const std::unique_ptr<CudaModule> module_;
 };
 
 }  // namespace kvcodec::restore

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -9,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/cuda_pool.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/parallel.h"
@@ -16,7 +16,6 @@
 #include "hevc/nvdec.h"
 #include "kvcodec/device.h"
 #include "kvcodec/profile.h"
-#include "restore/buffer_pool.h"
 #include "restore/group_launcher.h"
 
 namespace kvcodec::restore {
@@ -24,7 +23,15 @@ namespace {
 
 // XXH3 has other formulas for 240 bytes and less; such pictures are decoded on the host.
 constexpr uint64_t kMinCheckedBytes = 241;
-constexpr size_t kStreams = 8;
+// Enough that the small kernels of one chunk run beside the products of others.
+constexpr size_t kLanes = 4;
+
+// A stream with the scratch memory that groups of its chunks use one after another.
+struct Lane {
+  CUstream stream = nullptr;
+  std::mutex mutex;  // kernels of a group go to the stream in one piece
+  DeviceBuffer scratch;
+};
 
 bool needs_host_decoding(const format::Header& header) {
   for (const format::Picture& picture : header.pictures)
@@ -58,11 +65,17 @@ class Restorer;
 // pictures and launch groups.
 class Chunk {
  public:
-  Chunk(Restorer& restorer, DeviceRestoreJob& job, CUstream stream)
-      : restorer_(restorer), job_(job), stream_(stream) {}
+  Chunk(Restorer& restorer, DeviceRestoreJob& job) : restorer_(restorer), job_(job) {}
 
   Status prepare();
-  uint64_t device_bytes() const { return image_.total_bytes; }
+  // With what the pool adds.
+  uint64_t device_bytes() const { return image_.total_bytes + image_.total_bytes / 8; }
+  uint64_t scratch_bytes() const { return image_.scratch_bytes; }
+  // Before submit().
+  void use(Lane& lane) {
+    lane_ = &lane;
+    stream_ = lane.stream;
+  }
   Status submit();
   // Waits for everything and sets the job's status.
   void finish();
@@ -84,7 +97,8 @@ class Chunk {
   PooledBuffer<PinnedBuffer> host_;
   PooledBuffer<DeviceBuffer> memory_;
   const DeviceProfile* profile_ = nullptr;
-  const CUstream stream_;
+  Lane* lane_ = nullptr;
+  CUstream stream_ = nullptr;
   CUevent ended_ = nullptr;  // the chunk's kernels
 
   std::mutex mutex_;
@@ -101,8 +115,8 @@ class Restorer final : public DeviceRestorer {
     KVCODEC_TRY(restorer->driver_, CudaDriver::open(options.device));
     const CudaScope scope(*restorer->driver_);
     KVCODEC_TRY(restorer->kernels_, CudaKernels::load(*restorer->driver_));
-    for (CUstream& stream : restorer->streams_) {
-      KVCODEC_TRY(stream, restorer->driver_->new_low_priority_stream());
+    for (Lane& lane : restorer->lanes_) {
+      KVCODEC_TRY(lane.stream, restorer->driver_->new_low_priority_stream());
     }
     KVCODEC_TRY(restorer->pool_,
                 hevc::NvdecPool::create({.device = options.device,
@@ -111,6 +125,8 @@ class Restorer final : public DeviceRestorer {
     restorer->host_threads_ =
         options.host_threads > 0 ? options.host_threads : std::min(4, resolve_threads(0));
     restorer->max_bytes_ = options.max_device_bytes / 2;
+    restorer->device_buffers_.limit(restorer->max_bytes_);
+    restorer->host_buffers_.limit(options.max_device_bytes);
     return std::unique_ptr<DeviceRestorer>(std::move(restorer));
   }
 
@@ -118,8 +134,8 @@ class Restorer final : public DeviceRestorer {
     pool_.reset();
     if (driver_ == nullptr) return;
     const CudaScope scope(*driver_);
-    for (CUstream stream : streams_)
-      if (stream != nullptr) driver_->cuda().cuStreamDestroy(stream);
+    for (Lane& lane : lanes_)
+      if (lane.stream != nullptr) driver_->cuda().cuStreamDestroy(lane.stream);
   }
 
   const std::string& gpu() const override { return driver_->gpu(); }
@@ -148,8 +164,6 @@ class Restorer final : public DeviceRestorer {
 
   const CudaDriver& driver() const { return *driver_; }
   const CudaKernels& kernels() const { return *kernels_; }
-  // Chunks take turns, so that the kernels of one overlap those of another.
-  CUstream next_stream() { return streams_[next_stream_++ % kStreams]; }
   hevc::NvdecPool& pool() { return *pool_; }
   BufferPool<PinnedBuffer>& host_buffers() { return host_buffers_; }
   BufferPool<DeviceBuffer>& device_buffers() { return device_buffers_; }
@@ -166,18 +180,18 @@ class Restorer final : public DeviceRestorer {
   // Begins a chunk, once there is memory for it. Who waits for memory ends chunks in flight,
   // whosever they are: none holds memory that nobody would free.
   Status start(DeviceRestoreJob& job, Call& call) {
-    auto chunk = std::make_unique<Chunk>(*this, job, next_stream());
+    if (job.stop.stop_requested())
+      return make_error(ErrorCode::cancelled, "the chunk was cancelled before it was begun");
+    auto chunk = std::make_unique<Chunk>(*this, job);
     KVCODEC_CHECK(chunk->prepare());
     const uint64_t bytes = chunk->device_bytes();
-    if (bytes > max_bytes_) {
-      return make_error(ErrorCode::out_of_memory,
-                        "the chunk needs {} bytes of device memory, the limit leaves {}", bytes,
-                        max_bytes_);
-    }
     std::unique_lock lock(mutex_);
-    while (bytes > max_bytes_ - bytes_in_use_) {
+    changed_.wait(lock, [this] { return !changing_scratch_; });
+    KVCODEC_CHECK(fit_scratch(*chunk, lock));
+    while (bytes > max_bytes_ - lanes_in_use_ * scratch_bytes_ - bytes_in_use_) {
       if (!finish_one(lock, nullptr)) changed_.wait(lock);
     }
+    chunk->use(lanes_[next_lane_++ % lanes_in_use_]);
     bytes_in_use_ += bytes;
     lock.unlock();
     Status status = chunk->submit();
@@ -188,6 +202,43 @@ class Restorer final : public DeviceRestorer {
     } else {
       bytes_in_use_ -= bytes;
     }
+    changed_.notify_all();
+    return status;
+  }
+
+  // Makes all lanes' scratch memory enough for a chunk. Other sizes are rare, and wait for all that
+  // is in flight.
+  Status fit_scratch(const Chunk& chunk, std::unique_lock<std::mutex>& lock) {
+    const uint64_t needed = std::max<uint64_t>(chunk.scratch_bytes(), 1);
+    const auto fits = [&](uint64_t scratch) {
+      return scratch + chunk.device_bytes() <= max_bytes_;
+    };
+    if (needed <= scratch_bytes_ && fits(lanes_in_use_ * scratch_bytes_)) return ok_status();
+    if (!fits(needed)) {
+      return make_error(ErrorCode::out_of_memory,
+                        "the chunk needs {} bytes of device memory, the limit leaves {}",
+                        needed + chunk.device_bytes(), max_bytes_);
+    }
+    changing_scratch_ = true;
+    while (bytes_in_use_ > 0) {
+      if (!finish_one(lock, nullptr)) changed_.wait(lock);
+    }
+    for (Lane& lane : lanes_) lane.scratch = DeviceBuffer();
+    if (scratch_bytes_ < needed || !fits(scratch_bytes_)) scratch_bytes_ = needed;
+    // At most half of the memory, where one lane's is not more.
+    lanes_in_use_ = std::clamp<uint64_t>(max_bytes_ / 2 / scratch_bytes_, 1, kLanes);
+    while (lanes_in_use_ > 1 && !fits(lanes_in_use_ * scratch_bytes_)) --lanes_in_use_;
+    Status status = ok_status();
+    for (size_t i = 0; i < lanes_in_use_ && status.ok(); ++i) {
+      auto buffer = DeviceBuffer::allocate(*driver_, scratch_bytes_);
+      if (buffer.ok()) {
+        lanes_[i].scratch = *std::move(buffer);
+      } else {
+        status = buffer.error();
+        scratch_bytes_ = 0;
+      }
+    }
+    changing_scratch_ = false;
     changed_.notify_all();
     return status;
   }
@@ -216,8 +267,6 @@ class Restorer final : public DeviceRestorer {
   };
   std::shared_ptr<const CudaDriver> driver_;
   std::unique_ptr<CudaKernels> kernels_;
-  std::array<CUstream, kStreams> streams_{};
-  std::atomic<size_t> next_stream_ = 0;
   std::mutex profiles_mutex_;
   std::map<Digest, DeviceProfile, DigestOrder> profiles_;
   BufferPool<PinnedBuffer> host_buffers_;
@@ -226,7 +275,12 @@ class Restorer final : public DeviceRestorer {
   uint64_t max_bytes_ = 0;  // of chunks in flight
   std::mutex mutex_;
   std::condition_variable changed_;  // bytes_in_use_, in_flight_ or a call's chunks
-  uint64_t bytes_in_use_ = 0;
+  uint64_t bytes_in_use_ = 0;        // of chunks in flight, scratch memory apart
+  // Chunks take turns, so that the kernels of one overlap those of another.
+  std::array<Lane, kLanes> lanes_;
+  uint64_t lanes_in_use_ = 1, scratch_bytes_ = 0;  // of each
+  size_t next_lane_ = 0;
+  bool changing_scratch_ = false;
   std::deque<InFlight> in_flight_;         // oldest first
   std::unique_ptr<hevc::NvdecPool> pool_;  // destroyed first: its threads use the rest
 };
@@ -287,6 +341,7 @@ void Chunk::submit_picture(size_t group, size_t index) {
   hevc::NvdecJob request;
   request.parameters = {picture.width, picture.height, picture.coding == format::Coding::hevc_rice};
   request.slice_data = {reinterpret_cast<const uint8_t*>(payload.data()), payload.size()};
+  request.stop = job_.stop;
   request.use = [this, index](const hevc::DevicePicture& decoded, void* stream) {
     return copy_to_staging(index, decoded, static_cast<CUstream>(stream));
   };
@@ -327,10 +382,10 @@ void Chunk::picture_done(size_t group, size_t index, Status status) {
 }
 
 void Chunk::group_ready(size_t group) {
-  // Groups share scratch memory, so their kernels go to the stream in one piece. The last to hold
-  // the lock may be the last to see this chunk.
+  // The last to hold the lock may be the last to see this chunk.
   const std::lock_guard lock(mutex_);
   if (!error_) {
+    const std::lock_guard lane_lock(lane_->mutex);
     if (Status status = launch_group(restorer_.kernels(), launch(), group, stream_); !status.ok())
       error_ = std::move(status.error());
   }
@@ -342,8 +397,13 @@ void Chunk::group_ready(size_t group) {
 }
 
 ChunkLaunch Chunk::launch() const {
-  return {header_,     image_,           memory_->data(),
-          job_.target, job_.first_token, job_.options.position.value_or(header_.id.first_token),
+  return {header_,
+          image_,
+          memory_->data(),
+          lane_->scratch.data(),
+          job_.target,
+          job_.first_token,
+          job_.options.position.value_or(header_.id.first_token),
           profile_};
 }
 

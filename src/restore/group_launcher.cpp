@@ -14,6 +14,11 @@ T* at(const ChunkLaunch& chunk, uint64_t offset) {
   return reinterpret_cast<T*>(chunk.memory + offset);
 }
 
+template <typename T>
+T* in_scratch(const ChunkLaunch& chunk, uint64_t offset) {
+  return reinterpret_cast<T*>(chunk.scratch + offset);
+}
+
 TargetArguments target_arguments(const ChunkLaunch& chunk, KvKind kind) {
   const KvGeometry& geometry = *chunk.target.geometry;
   const KvGeometry::Strides& strides = geometry.strides(kind);
@@ -66,7 +71,7 @@ Status launch_layer_values(const CudaKernels& kernels, const ChunkLaunch& chunk,
   a.layout_row = at<const uint32_t>(chunk, group.layout_row);
   a.steps = at<const float>(chunk, group.steps);
   a.offsets = at<const int16_t>(chunk, group.offsets);
-  a.values = at<float>(chunk, chunk.image.values);
+  a.values = in_scratch<float>(chunk, chunk.image.values);
   a.rows = group.plan.rows.rows;
   a.channels = chunk.header.shape.channels(group.plan.kind);
   a.tokens = chunk.header.tokens;
@@ -83,7 +88,7 @@ Status launch_basis(const CudaKernels& kernels, const ChunkLaunch& chunk, const 
   const format::BasisGroup& basis = chunk.header.groups[index];
   ComponentValuesArguments a = {};
   a.samples = at<const uint8_t>(chunk, group.samples);
-  a.values = at<float>(chunk, chunk.image.components);
+  a.values = in_scratch<float>(chunk, chunk.image.components);
   a.step = escapes.step = basis.step;
   a.delta[0] = escapes.delta[0] = basis.delta[0];
   a.delta[1] = escapes.delta[1] = basis.delta[1];
@@ -97,7 +102,7 @@ Status launch_basis(const CudaKernels& kernels, const ChunkLaunch& chunk, const 
   product.basis = reinterpret_cast<const float*>(profile.basis.data());
   product.mean = reinterpret_cast<const float*>(profile.mean.data());
   product.components = a.values;
-  product.values = at<float>(chunk, chunk.image.values);
+  product.values = in_scratch<float>(chunk, chunk.image.values);
   product.rows = group.plan.layers.count * chunk.header.shape.channels(group.plan.kind);
   product.depth = basis.live_rows;
   product.tokens = a.tokens;
@@ -110,7 +115,7 @@ Status launch_finish(const CudaKernels& kernels, const ChunkLaunch& chunk, const
   const format::Header& header = chunk.header;
   const KvShape& shape = header.shape;
   FinishArguments a = {};
-  a.values = at<const float>(chunk, chunk.image.values);
+  a.values = in_scratch<const float>(chunk, chunk.image.values);
   a.cosines = at<const float>(chunk, chunk.image.cosines);
   a.sines = at<const float>(chunk, chunk.image.sines);
   a.sinks = at<const uint8_t>(chunk, group.sinks);

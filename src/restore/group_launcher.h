@@ -23,7 +23,8 @@ Result<DeviceProfile> upload_profile(const CudaDriver& driver, const Profile& pr
 struct ChunkLaunch {
   const format::Header& header;
   const ChunkImage& image;
-  CUdeviceptr memory;  // image.total_bytes of it
+  CUdeviceptr memory;   // image.total_bytes of it
+  CUdeviceptr scratch;  // image.scratch_bytes of it
   const DeviceTarget& target;
   uint32_t first_token;          // of the target
   uint64_t position;             // of the chunk's first token in its sequence

@@ -10,8 +10,8 @@ namespace kvcodec::restore {
 // Threads of a block, and tokens that a block of the element kernels restores.
 inline constexpr uint32_t kBlockThreads = 256;
 inline constexpr uint32_t kTileTokens = 32;
-// Output tile of the basis product: rows, columns, and depth of a step.
-inline constexpr uint32_t kProductRows = 128, kProductColumns = 64, kProductDepth = 16;
+// Blocks of the basis product (transform/product_cuda.cuh).
+inline constexpr uint32_t kProductRows = 128, kProductColumns = 64, kProductThreads = 128;
 
 // Cosine and sine of every pair and token, [pairs][tokens] each.
 struct TurnArguments {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "restore/kernel_arguments.h"
+#include "restore/kv_cuda.cuh"
+#include "transform/product_cuda.cuh"
 
 // The formulas of docs/format.md with every rounding where they have it: what these kernels store
 // is bit for bit what the CPU stores. Compiled with --fmad=false; intrinsics say where one is
@@ -21,45 +19,6 @@ __device__ float component_of_code(int32_t code, float step, const float (&delta
   const float shifted = magnitude + delta[code == 1 || code == -1 ? 0 : 1];
   const float value = shifted * step;
   return code < 0 ? -value : value;
-}
-
-// Byte address of element (layer, token of the chunk, head, dim) in the engine's memory.
-__device__ uint8_t* place(const TargetArguments& target, uint32_t layer, uint32_t token,
-                          uint32_t head, uint32_t dim) {
-  const uint32_t at = target.first_token + token;
-  uint64_t block = 0, inside = at;
-  if (target.block_tokens != 0) {
-    block = at / target.block_tokens;
-    inside = at % target.block_tokens;
-    if (target.block_table != nullptr) block = target.block_table[block];
-  }
-  return target.memory + target.offset + layer * target.layer + block * target.block_stride +
-         inside * target.token + head * target.head + dim * target.dim;
-}
-
-__device__ void store(uint8_t* to, uint32_t bytes, uint32_t bits) {
-  if (bytes == 2 && reinterpret_cast<uint64_t>(to) % 2 == 0) {
-    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bits);
-  } else if (bytes == 4 && reinterpret_cast<uint64_t>(to) % 4 == 0) {
-    *reinterpret_cast<uint32_t*>(to) = bits;
-  } else {
-    for (uint32_t i = 0; i < bytes; ++i) to[i] = static_cast<uint8_t>(bits >> 8 * i);
-  }
-}
-
-// transform::from_floats: to nearest even, overflow to the largest finite number, NaN to +0.
-__device__ uint32_t to_bits(float value, uint32_t dtype) {
-  if (isnan(value)) return 0;
-  if (dtype == 1) {
-    const uint32_t bits = __half_as_ushort(__float2half_rn(value));
-    return (bits & 0x7fff) == 0x7c00 ? bits - 1 : bits;
-  }
-  if (dtype == 2) {
-    const uint32_t bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
-    return (bits & 0x7fff) == 0x7f80 ? bits - 1 : bits;
-  }
-  const uint32_t bits = __float_as_uint(value);
-  return (bits & 0x7fffffff) == 0x7f800000 ? bits - 1 : bits;
 }
 
 __device__ uint64_t rotate_xor(uint64_t x, uint32_t lane_mask) {
@@ -203,51 +162,11 @@ extern "C" __global__ void escape_values(EscapeArguments a) {
                          : component_of_code(e.code, a.step, a.delta);
 }
 
-// Each thread has 8 x 4 outputs, rows apart by 16 and columns by 16, so that shared memory is read
-// without conflicts. One chain of fused multiply-adds an output, depth ascending.
-extern "C" __global__ void __launch_bounds__(kBlockThreads) basis_product(ProductArguments a) {
-  __shared__ float left[kProductDepth][kProductRows];
-  __shared__ float right[kProductDepth][kProductColumns];
-  const uint32_t row0 = blockIdx.y * kProductRows, column0 = blockIdx.x * kProductColumns;
-  const uint32_t y = threadIdx.x / 16, x = threadIdx.x % 16;
-  float out[8][4];
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t row = row0 + y + 16 * i;
-    for (int j = 0; j < 4; ++j) out[i][j] = row < a.rows ? a.mean[row] : 0.0f;
-  }
-  for (uint32_t depth0 = 0; depth0 < a.depth; depth0 += kProductDepth) {
-    for (uint32_t i = threadIdx.x; i < kProductDepth * kProductRows; i += kBlockThreads) {
-      const uint32_t k = depth0 + i / kProductRows, row = row0 + i % kProductRows;
-      left[i / kProductRows][i % kProductRows] =
-          k < a.depth && row < a.rows ? a.basis[static_cast<uint64_t>(k) * a.rows + row] : 0.0f;
-    }
-    for (uint32_t i = threadIdx.x; i < kProductDepth * kProductColumns; i += kBlockThreads) {
-      const uint32_t k = depth0 + i / kProductColumns, column = column0 + i % kProductColumns;
-      right[i / kProductColumns][i % kProductColumns] =
-          k < a.depth && column < a.tokens
-              ? a.components[static_cast<uint64_t>(k) * a.tokens + column]
-              : 0.0f;
-    }
-    __syncthreads();
-    const uint32_t depth = min(kProductDepth, a.depth - depth0);
-    for (uint32_t k = 0; k < depth; ++k) {
-      float r[4];
-      for (int j = 0; j < 4; ++j) r[j] = right[k][x + 16 * j];
-      for (int i = 0; i < 8; ++i) {
-        const float l = left[k][y + 16 * i];
-        for (int j = 0; j < 4; ++j) out[i][j] = __fmaf_rn(l, r[j], out[i][j]);
-      }
-    }
-    __syncthreads();
-  }
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t row = row0 + y + 16 * i;
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t column = column0 + x + 16 * j;
-      if (row < a.rows && column < a.tokens)
-        a.values[static_cast<uint64_t>(row) * a.tokens + column] = out[i][j];
-    }
-  }
+// Of the whole group: values = mean + basis^T * components.
+extern "C" __global__ void __launch_bounds__(transform::kTileThreads)
+    basis_product(ProductArguments a) {
+  transform::multiply_tiles<false>(
+      {a.basis, 1, a.rows, a.components, a.mean, a.values, a.rows, a.depth, a.tokens});
 }
 
 // A block is one head of one layer and kTileTokens tokens: read along tokens, turned in shared

@@ -22,8 +22,9 @@ inline constexpr float kBitWorth = 0.115f;
 class RateModel {
  public:
   void add(const uint8_t* samples, size_t n);
-  // Bits of magnitude k for k below kMagnitudes, made from what was added.
+  void add_count(size_t magnitude, uint64_t n) { count_[magnitude] += n; }
   static constexpr size_t kMagnitudes = 16;
+  // Bits of magnitude k for k below kMagnitudes, made from what was added.
   std::array<float, kMagnitudes> bits() const;
 
  private:

@@ -21,12 +21,20 @@ int32_t quantise_components(const float* y, size_t n, float step, float dead_zon
 }
 
 void CentroidSums::add(const float* y, const int32_t* codes, size_t n, float step) {
+  double lanes[2][8] = {};
+  uint32_t counts[2] = {};
   for (size_t i = 0; i < n; ++i) {
     if (codes[i] == 0) continue;
     const int32_t size = std::abs(codes[i]);
-    sum_[size > 1] += double{std::abs(y[i])} / step - size;
-    ++count_[size > 1];
+    lanes[size > 1][i % 8] += double{std::abs(y[i])} / step - size;
+    ++counts[size > 1];
   }
+  for (size_t k = 0; k < 2; ++k) add_row(k, add_lanes(lanes[k]), counts[k]);
+}
+
+double add_lanes(const double (&lanes)[8]) {
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
 std::array<float, 2> CentroidSums::deltas() const {

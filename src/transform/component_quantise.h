@@ -19,9 +19,18 @@ inline constexpr int32_t kMaxComponentCode = 1 << 23;
 // (NaN too).
 int32_t quantise_components(const float* y, size_t n, float step, float dead_zone, int32_t* codes);
 
-// Sums from which the deltas of a group follow: where in their cells the values lie.
+// The sum of eight interleaved partial sums: an order that SIMD code and GPUs follow.
+double add_lanes(const double (&lanes)[8]);
+
+// Sums from which the deltas of a group follow: where in their cells the values lie. A row's own
+// sum first, then row after row.
 class CentroidSums {
  public:
+  // What add() adds, summed elsewhere: of codes of magnitude 1 (k = 0) or more (k = 1).
+  void add_row(size_t k, double sum, uint32_t count) {
+    sum_[k] += sum;
+    count_[k] += count;
+  }
   void add(const float* y, const int32_t* codes, size_t n, float step);
   std::array<float, 2> deltas() const;  // 0 where there is no such code
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "gpu/device_memory.h"
+#include "gpu/mixing_profile.h"
 #include "kvcodec/profile.h"
 #include "unit/codec/codec_cases.h"
 #include "unit/layout/kv_geometries.h"
@@ -147,47 +148,6 @@ TEST_F(DeviceRestoreTest, OtherPosition) {
     decode.position = position;
     expect_same(object, cache.geometry, cache.memory.size(), 100, decode);
   }
-}
-
-// A profile with a basis that mixes all channels of a group.
-Profile mixing_profile(const KvShape& shape, const Rope& rope, uint32_t group_layers) {
-  ProfileFields fields;
-  fields.model = "test";
-  fields.shape = shape;
-  fields.rope = rope;
-  fields.tiers = {ProfileTier{0.05, 0.5, 0, 0}, {0.3, 0.6, 0, 0}, {1.0, 0.6, 0, 0}};
-  std::mt19937 random(2);
-  std::normal_distribution<float> normal;
-  for (const KvKind kind : kKvKinds) {
-    for (uint32_t layer = 0; layer < shape.layers; layer += group_layers) {
-      ProfileGroup group;
-      group.kind = kind;
-      group.first_layer = layer;
-      group.layers = std::min(group_layers, shape.layers - layer);
-      const uint32_t c = group.layers * shape.channels(kind);
-      group.components = c - 3;
-      group.mean.resize(c);
-      for (float& mean : group.mean) mean = normal(random);
-      group.metric.assign(c, 1.0f);
-      // Householder reflection: orthonormal rows without a matrix library.
-      std::vector<float> v(c);
-      float norm = 0;
-      for (float& x : v) {
-        x = normal(random);
-        norm += x * x;
-      }
-      for (uint32_t r = 0; r < group.components; ++r)
-        for (uint32_t i = 0; i < c; ++i)
-          group.basis.push_back((r == i ? 1.0f : 0.0f) - 2 * v[r] * v[i] / norm);
-      group.variance.assign(group.components, 1.0f);
-      fields.groups.push_back(std::move(group));
-    }
-  }
-  const auto bytes = serialise_profile(fields);
-  EXPECT_TRUE(bytes.ok()) << (bytes.ok() ? "" : bytes.error().message);
-  auto profile = Profile::parse(*bytes);
-  EXPECT_TRUE(profile.ok()) << (profile.ok() ? "" : profile.error().message);
-  return *std::move(profile);
 }
 
 TEST_F(DeviceRestoreTest, CalibratedTiers) {

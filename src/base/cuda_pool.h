@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/cuda.h"
 
-namespace kvcodec::restore {
+namespace kvcodec {
 
 template <typename Buffer>
 class BufferPool;
@@ -36,13 +37,18 @@ class PooledBuffer {
   Buffer buffer_;
 };
 
-// Keeps a few buffers: allocating page-locked or device memory stops the GPU. Thread-safe; must
-// outlive its buffers.
+// Keeps buffers: allocating or freeing page-locked or device memory waits for all work of the GPU,
+// an engine's too. Thread-safe; must outlive its buffers.
 template <typename Buffer>
 class BufferPool {
  public:
+  // Idle buffers are freed where in all more than max_bytes would be allocated.
+  void limit(uint64_t max_bytes) { max_bytes_ = max_bytes; }
+
   // A buffer of at least that size, and not much more.
   Result<PooledBuffer<Buffer>> take(const CudaDriver& driver, size_t bytes) {
+    std::vector<Buffer> freed;  // after the lock
+    const size_t size = bytes + bytes / 8;
     {
       const std::lock_guard lock(mutex_);
       for (Buffer& idle : idle_) {
@@ -52,26 +58,35 @@ class BufferPool {
         idle_.pop_back();
         return PooledBuffer<Buffer>(this, std::move(buffer));
       }
+      while (!idle_.empty() && allocated_ + size > max_bytes_) {
+        allocated_ -= idle_.front().size();
+        freed.push_back(std::move(idle_.front()));
+        idle_.erase(idle_.begin());
+      }
+      allocated_ += size;
     }
-    KVCODEC_TRY(auto buffer, Buffer::allocate(driver, bytes + bytes / 8));
-    return PooledBuffer<Buffer>(this, std::move(buffer));
+    freed.clear();
+    auto buffer = Buffer::allocate(driver, size);
+    if (!buffer.ok()) {
+      const std::lock_guard lock(mutex_);
+      allocated_ -= size;
+      return buffer.error();
+    }
+    return PooledBuffer<Buffer>(this, *std::move(buffer));
   }
 
  private:
   friend class PooledBuffer<Buffer>;
-  static constexpr size_t kMaxIdle = 16;
 
   void give_back(Buffer buffer) {
-    Buffer oldest;  // freed after the lock
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(buffer));
-    if (idle_.size() <= kMaxIdle) return;
-    oldest = std::move(idle_.front());
-    idle_.erase(idle_.begin());
   }
 
   std::mutex mutex_;
   std::vector<Buffer> idle_;
+  uint64_t allocated_ = 0;  // idle or not
+  uint64_t max_bytes_ = uint64_t{1} << 30;
 };
 
-}  // namespace kvcodec::restore
+}  // namespace kvcodec

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/cuda_images.h"
+
+// cmake/cuda_image.S.in
+extern "C" const unsigned char kvcodec_restore_fatbin[];
+extern "C" const unsigned char kvcodec_encoder_fatbin[];
+extern "C" const unsigned char kvcodec_publish_fatbin[];
+
+namespace kvcodec {
+
+CudaImages cuda_images() {
+  return {kvcodec_restore_fatbin, kvcodec_encoder_fatbin, kvcodec_publish_fatbin};
+}
+
+}  // namespace kvcodec
