@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much an engine's work slows down while chunks are restored beside it, in one process: a
 // matrix product of 8192^3 bf16 numbers by cuBLAS (loaded at run time), and a copy of a gigabyte
-// within device memory. Each in turn with nothing beside it and with the restorer busy; and with
-// nvCOMP (where it is there) decoding the same codes by ANS on the GPU's general cores.
+// within device memory. Each in turn with nothing beside it and with the restorer busy.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -19,9 +19,7 @@
 
 #include "base/cuda.h"
 #include "bench_chunks.h"
-#include "codec/chunk_decoder.h"
 #include "kvcodec/device.h"
-#include "nvcomp_ans.h"
 
 namespace kvcodec::bench {
 namespace {
@@ -29,13 +27,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "usage: interference_bench [--json FILE] [--rounds N] [--profile FILE]\n"
+    "usage: interference_bench [--json FILE] [--rounds N] [--priority N] [--profile FILE]\n"
     "                          [--object NAME:FILE ...] [--tile NAME:LAYERSxHEADSxDIM:TIER:FILE "
     "...]\n";
 
 struct Item {
   std::string name;
   Bytes object;
+  std::shared_ptr<const Profile> profile;  // null: the one of --profile
 };
 
 // cublasGemmEx of column-major bf16 matrices, summed in binary32.
@@ -114,21 +113,6 @@ class Copy {
   CUstream stream_ = nullptr;
 };
 
-// The samples of all pictures.
-std::vector<uint8_t> codes_of(const Bytes& object, const Profile* profile) {
-  DecodeOptions options;
-  options.profile = profile;
-  const DecodedChunk chunk =
-      must(decode_pictures(object, must(read_whole(object, options)), options));
-  std::vector<uint8_t> codes;
-  for (size_t i = 0; i < chunk.contents.size(); ++i) {
-    if (chunk.header.pictures[i].plane != format::Plane::symbols) continue;
-    const std::vector<uint8_t>& samples = chunk.contents[i].samples;
-    codes.insert(codes.end(), samples.begin(), samples.end());
-  }
-  return codes;
-}
-
 struct Row {
   std::string work, beside;
   double alone_ms, busy_ms, kv_gb_per_second;
@@ -136,56 +120,63 @@ struct Row {
 
 class Bench {
  public:
-  Bench(int rounds, const Profile* profile)
+  Bench(int rounds, int priority, const Profile* profile)
       : rounds_(rounds),
         profile_(profile),
         driver_(must(CudaDriver::open(0))),
-        restorer_(must(DeviceRestorer::create())) {}
+        restorer_(must(DeviceRestorer::create({.stream_priority = priority}))) {}
 
   const CudaDriver& driver() const { return *driver_; }
 
   Row run(const std::string& work, CUstream stream, const std::function<void()>& enqueue,
-          const Item& item, NvcompAns* ans) {
+          const Item& item) {
     const ChunkInfo info = must(read_chunk_info(item.object));
     const KvGeometry geometry = paged(info.shape, info.tokens);
     const auto memory =
         must(DeviceBuffer::allocate(*driver_, info.shape.token_bytes() * info.tokens));
-    const auto restore = [&]() -> size_t {
-      std::vector<DeviceRestoreJob> jobs(16);
+    std::atomic<uint64_t> chunks = 0;
+    const auto restore = [&] {
+      std::vector<DeviceRestoreJob> jobs(4);
       for (DeviceRestoreJob& job : jobs) {
         job.object = item.object;
         job.target = {memory.data(), memory.size(), &geometry};
-        job.options.profile = profile_;
+        job.options.profile = item.profile != nullptr ? item.profile.get() : profile_;
       }
       restorer_->restore(jobs);
       for (const DeviceRestoreJob& job : jobs) must_ok(job.status);
-      return jobs.size();
-    };
-    const auto decode = [&]() -> size_t {
-      must_ok(ans->decode());
-      must_ok(driver_->check(driver_->cuda().cuStreamSynchronize(ans->stream()), "nvCOMP"));
-      return 1;
+      chunks += jobs.size();
     };
     std::atomic<bool> stop = false, busy = false;
-    std::atomic<uint64_t> chunks = 0;
-    std::jthread restoring([&] {
-      const CudaScope scope(*driver_);
-      while (!stop) {
-        if (busy)
-          chunks += ans == nullptr ? restore() : decode();
-        else
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    });
-    Row row{work, item.name + (ans == nullptr ? "" : ", nvCOMP ANS"), 1e9, 1e9, 0};
+    std::atomic<int> working = 0;
+    std::vector<std::jthread> restoring;
+    constexpr int kCallers = 4;  // so that there is always a next chunk
+    for (int i = 0; i < kCallers; ++i) {
+      restoring.emplace_back([&] {
+        const CudaScope scope(*driver_);
+        while (!stop) {
+          if (!busy) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            continue;
+          }
+          ++working;
+          restore();
+          --working;
+        }
+      });
+    }
+    const auto wait_until_idle = [&] {
+      busy = false;
+      do std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      while (working != 0);
+    };
+    Row row{work, item.name, 1e9, 1e9, 0};
     time(stream, enqueue);
     // In turn, as clocks move with the temperature; medians of all.
     std::vector<double> alone, beside;
     double seconds = 0;
     uint64_t restored = 0;
     for (int round = 0; round < rounds_; ++round) {
-      busy = false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      wait_until_idle();
       alone.push_back(time(stream, enqueue));
       busy = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -195,6 +186,7 @@ class Bench {
       seconds += std::chrono::duration<double>(Clock::now() - start).count();
       restored += chunks - before;
     }
+    wait_until_idle();
     stop = true;
     row.alone_ms = median(alone);
     row.busy_ms = median(beside);
@@ -209,7 +201,7 @@ class Bench {
     return all[all.size() / 2];
   }
 
-  // Milliseconds of one, over a tenth of a second.
+  // Milliseconds of one, over a third of a second.
   double time(CUstream stream, const std::function<void()>& enqueue) const {
     const CudaFunctions& cuda = driver_->cuda();
     const auto run = [&](int n) {
@@ -219,7 +211,7 @@ class Bench {
       return 1e3 * std::chrono::duration<double>(Clock::now() - start).count() / n;
     };
     const double each = run(4);
-    return run(std::max(8, static_cast<int>(150 / each)));
+    return run(std::max(8, static_cast<int>(300 / each)));
   }
 
   const int rounds_;
@@ -230,7 +222,7 @@ class Bench {
 
 int run(int argc, char** argv) {
   std::string json;
-  int rounds = 5;
+  int rounds = 5, priority = 0;
   std::optional<Profile> profile;
   std::vector<Item> items;
   for (int i = 1; i < argc; i += 2) {
@@ -242,41 +234,38 @@ int run(int argc, char** argv) {
       json = value;
     } else if (option == "--rounds") {
       rounds = std::stoi(value);
+    } else if (option == "--priority") {
+      priority = std::stoi(value);
     } else if (option == "--profile") {
       profile.emplace(must(Profile::load(value)));
     } else if (option == "--object" && parts.size() == 2) {
-      items.push_back({parts[0], read_file(parts[1])});
+      items.push_back({parts[0], read_file(parts[1]), nullptr});
     } else if (option == "--tile" && parts.size() == 4) {
-      items.push_back({parts[0] + " " + parts[2], tile(read_file(parts[3]), parse_shape(parts[1]),
-                                                       must(tier_from_name(parts[2])))});
+      items.push_back(
+          {parts[0] + " " + parts[2],
+           tile(read_file(parts[3]), parse_shape(parts[1]), must(tier_from_name(parts[2]))),
+           nullptr});
+    } else if (option == "--calibrated" && parts.size() == 4) {
+      CalibratedChunk made = calibrated_chunk(read_file(parts[3]), parse_shape(parts[1]),
+                                              static_cast<uint32_t>(std::stoul(parts[2])));
+      items.push_back({parts[0], std::move(made.object),
+                       std::make_shared<const Profile>(std::move(made.profile))});
     } else {
       fail(kUsage);
     }
   }
-  Bench bench(rounds, profile ? &*profile : nullptr);
+  Bench bench(rounds, priority, profile ? &*profile : nullptr);
   const CudaScope scope(bench.driver());
   const std::optional<Matmul> matmul = Matmul::open(bench.driver());
   if (!matmul) fmt::print("cuBLAS is not there: no matrix product\n");
   const Copy copy(bench.driver());
-  const auto ans = NvcompAns::open(bench.driver());
-  if (!ans.ok()) fmt::print("{}\n", ans.error().message);
   std::vector<Row> rows;
   for (const Item& item : items) {
-    const auto run_beside = [&](NvcompAns* with) {
-      if (matmul)
-        rows.push_back(bench.run(
-            "8192^3 bf16 product", matmul->stream(), [&] { matmul->enqueue(); }, item, with));
+    if (matmul)
       rows.push_back(bench.run(
-          "1 GiB copy", copy.stream(), [&] { copy.enqueue(); }, item, with));
-    };
-    run_beside(nullptr);
-    if (!ans.ok()) continue;
-    must_ok((*ans)->compress(codes_of(item.object, profile ? &*profile : nullptr)));
-    must_ok((*ans)->decode());
-    if (!must((*ans)->is_right())) fail("nvCOMP gives other bytes");
-    fmt::print("{}: nvCOMP {} bytes, object {} bytes\n", item.name, (*ans)->compressed_bytes(),
-               item.object.size());
-    run_beside(ans->get());
+          "8192^3 bf16 product", matmul->stream(), [&] { matmul->enqueue(); }, item));
+    rows.push_back(bench.run(
+        "1 GiB copy", copy.stream(), [&] { copy.enqueue(); }, item));
   }
   std::string text;
   fmt::print("{:<22} {:<20} {:>9} {:>9} {:>8} {:>9}\n", "work", "beside it", "alone ms", "busy ms",

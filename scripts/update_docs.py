@@ -191,6 +191,14 @@ def device():
     return table(heading, rows) + "\n\n" + source(result)
 
 
+def device_steps():
+    result = load("device_steps")
+    kinds = ["high", "balanced", "small", "balanced_256", "int8", "exact"]
+    rows = [[r["step"], r["basis"], *(f"{100 * r[kind]:.1f}" for kind in kinds)] for r in result["rows"]]
+    heading = ["% of NVDEC alone, after", "basis", *(kind.replace("_", " ") for kind in kinds)]
+    return table(heading, rows) + "\n\n" + source(result)
+
+
 def cuda_encoder():
     result = load("cuda_encoder")
     found = {}

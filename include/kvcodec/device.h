@@ -26,6 +26,10 @@ struct DeviceOptions {
   int host_threads = 0;
   // Device memory in use beside profiles: half for decoders, half for chunks being restored.
   uint64_t max_device_bytes = uint64_t{400} << 20;
+  // CUDA's priority of all streams: 0 is the lowest, and what an engine's streams have by default;
+  // smaller numbers go before it. Beside a loop that fills the GPU, restoring at 0 makes next to no
+  // progress (docs/benchmarks.md); other values have not been measured.
+  int stream_priority = 0;
 };
 
 // Borrowed device memory with its geometry: block table and strides describe it as they describe

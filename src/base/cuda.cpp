@@ -45,8 +45,7 @@ Status CudaDriver::load() {
   if (!find(cuda_->lib, "cuMemHostAlloc", extras_.mem_host_alloc) ||
       !find(cuda_->lib, "cuMemFreeHost", extras_.mem_free_host) ||
       !find(cuda_->lib, "cuMemGetInfo_v2", extras_.mem_get_info) ||
-      !find(cuda_->lib, "cuStreamCreateWithPriority", extras_.stream_create_with_priority) ||
-      !find(cuda_->lib, "cuCtxGetStreamPriorityRange", extras_.ctx_get_stream_priority_range)) {
+      !find(cuda_->lib, "cuStreamCreateWithPriority", extras_.stream_create_with_priority)) {
     return make_error(ErrorCode::unsupported, "the NVIDIA driver is too old");
   }
   return ok_status();
@@ -70,13 +69,11 @@ Status CudaDriver::select(int device) {
   return check(cuda_->cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
 }
 
-Result<CUstream> CudaDriver::new_low_priority_stream() const {
-  int least = 0, greatest = 0;
-  KVCODEC_CHECK(check(extras_.ctx_get_stream_priority_range(&least, &greatest),
-                      "cuCtxGetStreamPriorityRange"));
+Result<CUstream> CudaDriver::new_stream(int priority) const {
   CUstream stream = nullptr;
-  KVCODEC_CHECK(check(extras_.stream_create_with_priority(&stream, CU_STREAM_NON_BLOCKING, least),
-                      "cuStreamCreateWithPriority"));
+  KVCODEC_CHECK(
+      check(extras_.stream_create_with_priority(&stream, CU_STREAM_NON_BLOCKING, priority),
+            "cuStreamCreateWithPriority"));
   return stream;
 }
 

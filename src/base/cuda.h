@@ -23,7 +23,6 @@ struct CudaExtras {
   CUresult(CUDAAPI* mem_free_host)(void* pointer);
   CUresult(CUDAAPI* mem_get_info)(size_t* free, size_t* total);
   CUresult(CUDAAPI* stream_create_with_priority)(CUstream* stream, unsigned flags, int priority);
-  CUresult(CUDAAPI* ctx_get_stream_priority_range)(int* least, int* greatest);
 };
 
 // NVIDIA's driver, loaded when first asked for, and one GPU's primary context (the one that CUDA's
@@ -42,8 +41,10 @@ class CudaDriver {
   CUcontext context() const { return context_; }
   // ok for CUDA_SUCCESS, else a device error that names the call.
   Status check(CUresult result, const char* call) const;
-  // A stream that gives way to all other work of the GPU. The context must be current.
-  Result<CUstream> new_low_priority_stream() const;
+  // CUDA's priority: 0, the lowest, gives way to all smaller numbers; cut to what the GPU has. The
+  // context must be current.
+  Result<CUstream> new_stream(int priority) const;
+  Result<CUstream> new_low_priority_stream() const { return new_stream(0); }
 
  private:
   CudaDriver() = default;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,14 +47,21 @@ class BufferPool {
   // Idle buffers are freed where in all more than max_bytes would be allocated.
   void limit(uint64_t max_bytes) { max_bytes_ = max_bytes; }
 
+  // What take() allocates for so many bytes: at most 1/16 more, so that buffers suit others too.
+  static size_t rounded(size_t bytes) {
+    const int drop = std::max(static_cast<int>(std::bit_width(bytes)) - 5, 0);
+    const size_t step = size_t{1} << drop;
+    return (bytes + step - 1) / step * step;
+  }
+
   // A buffer of at least that size, and not much more.
   Result<PooledBuffer<Buffer>> take(const CudaDriver& driver, size_t bytes) {
     std::vector<Buffer> freed;  // after the lock
-    const size_t size = bytes + bytes / 8;
+    const size_t size = rounded(bytes);
     {
       const std::lock_guard lock(mutex_);
       for (Buffer& idle : idle_) {
-        if (idle.size() < bytes || idle.size() > 2 * bytes) continue;
+        if (idle.size() < bytes || idle.size() > size + size / 16) continue;
         std::swap(idle, idle_.back());
         Buffer buffer = std::move(idle_.back());
         idle_.pop_back();

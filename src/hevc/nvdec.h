@@ -23,6 +23,7 @@ struct NvdecOptions {
   // Device memory for decoded pictures, all sessions together. What is left for one session
   // decides how many pictures it has in flight, 2 to 8; below 2 a picture is refused.
   uint64_t max_device_bytes = uint64_t{400} << 20;
+  int stream_priority = 0;  // CUDA's; 0 is the lowest
 };
 
 // What the driver says of one GPU's HEVC 4:2:0 8-bit decoding.
@@ -45,8 +46,8 @@ struct NvdecJob {
   std::span<const uint8_t> slice_data;  // host memory
   int priority = 0;                     // greater comes first; equal ones in order of submission
   std::stop_token stop;                 // requested before decoding begins: cancelled
-  // Enqueues what is to be done with the picture on `stream` (a CUstream of the session, lowest
-  // priority; CUDA's context is current) and returns: the picture stays until that work is done.
+  // Enqueues what is to be done with the picture on `stream` (a CUstream of the session;
+  // CUDA's context is current) and returns: the picture stays until that work is done.
   // Called from a session's thread, at most once, and only for pictures that NVDEC decoded without
   // an error of its own - which damaged data can pass, so check content checksums too.
   std::function<Status(const DevicePicture& picture, void* stream)> use;

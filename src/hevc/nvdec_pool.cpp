@@ -94,17 +94,18 @@ struct Counters {
 // What one thread does with one session.
 class Worker {
  public:
-  Worker(const NvdecDriver& driver, uint64_t max_bytes, LargestPicture& largest, JobQueue& queue,
-         Counters& counters)
+  Worker(const NvdecDriver& driver, uint64_t max_bytes, int stream_priority,
+         LargestPicture& largest, JobQueue& queue, Counters& counters)
       : driver_(driver),
         max_bytes_(max_bytes),
+        stream_priority_(stream_priority),
         largest_(largest),
         queue_(queue),
         counters_(counters) {}
 
   void run() {
     const CudaScope scope(driver_.driver());
-    session_.emplace(driver_, max_bytes_, largest_);
+    session_.emplace(driver_, max_bytes_, stream_priority_, largest_);
     for (;;) {
       fill();
       if (next_ && decoding_.empty() && mapped_.empty()) {
@@ -206,7 +207,7 @@ class Worker {
 
   // After a device error: a fresh session; what had not been used yet is decoded once more.
   void recover(const Error& error) {
-    session_.emplace(driver_, max_bytes_, largest_);
+    session_.emplace(driver_, max_bytes_, stream_priority_, largest_);
     for (auto picture = decoding_.rbegin(); picture != decoding_.rend(); ++picture) {
       if (picture->queued.retried) {
         end(picture->queued, Error(error));
@@ -236,6 +237,7 @@ class Worker {
 
   const NvdecDriver& driver_;
   const uint64_t max_bytes_;
+  const int stream_priority_;
   LargestPicture& largest_;
   JobQueue& queue_;
   Counters& counters_;
@@ -256,8 +258,9 @@ class Pool final : public NvdecPool {
     const int sessions =
         options.sessions > 0 ? options.sessions : static_cast<int>(driver_->info().engines) + 1;
     for (int i = 0; i < sessions; ++i) {
-      workers_.emplace_back([this, max_bytes = options.max_device_bytes / sessions] {
-        Worker(*driver_, max_bytes, largest_, queue_, counters_).run();
+      workers_.emplace_back([this, max_bytes = options.max_device_bytes / sessions,
+                             priority = options.stream_priority] {
+        Worker(*driver_, max_bytes, priority, largest_, queue_, counters_).run();
       });
     }
   }

@@ -121,7 +121,7 @@ Status NvdecSession::create(uint32_t width, uint32_t height) {
   KVCODEC_CHECK(
       driver_.check(driver_.cuvid().cuvidCreateDecoder(&decoder_, &info), "cuvidCreateDecoder"));
   if (stream_ == nullptr) {
-    KVCODEC_TRY(stream_, driver_.driver().new_low_priority_stream());
+    KVCODEC_TRY(stream_, driver_.driver().new_stream(stream_priority_));
   }
   while (static_cast<int>(slots_.size()) < depth_) {
     slots_.emplace_back();

@@ -27,8 +27,12 @@ class NvdecSession {
  public:
   // max_bytes: of device memory for the surfaces of one session.
   // `largest`: of all sessions of a pool, so that one need not grow step by step as another did.
-  NvdecSession(const NvdecDriver& driver, uint64_t max_bytes, LargestPicture& largest)
-      : driver_(driver), max_bytes_(max_bytes), largest_(largest) {}
+  NvdecSession(const NvdecDriver& driver, uint64_t max_bytes, int stream_priority,
+               LargestPicture& largest)
+      : driver_(driver),
+        max_bytes_(max_bytes),
+        stream_priority_(stream_priority),
+        largest_(largest) {}
   ~NvdecSession();
   NvdecSession(const NvdecSession&) = delete;
   NvdecSession& operator=(const NvdecSession&) = delete;
@@ -66,6 +70,7 @@ class NvdecSession {
 
   const NvdecDriver& driver_;
   const uint64_t max_bytes_;
+  const int stream_priority_;
   LargestPicture& largest_;
   CUvideodecoder decoder_ = nullptr;
   CUstream stream_ = nullptr;

@@ -100,7 +100,7 @@ Status ChunkMemory::allocate() {
   begin_[1] = bytes_[0];
   begin_[2] = begin_[1] + bytes_[1];
   const uint64_t total = begin_[2] + bytes_[2];
-  const uint64_t with_spare = total + total / 8;  // that the pool adds
+  const uint64_t with_spare = BufferPool<DeviceBuffer>::rounded(total);
   KVCODEC_CHECK(device_.acquire(with_spare));
   acquired_ = with_spare;
   KVCODEC_TRY(memory_, device_.device_buffers().take(device_.driver(), total));

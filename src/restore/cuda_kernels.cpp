@@ -10,8 +10,8 @@ namespace kvcodec::restore {
 namespace {
 
 constexpr std::array<const char*, kKernels> kNames = {
-    "turn_table",    "picture_checksums", "layer_values",  "component_values",
-    "escape_values", "basis_product",     "finish_values", "exact_elements"};
+    "turn_table",    "picture_checksums", "layer_values",  "component_values", "escape_values",
+    "basis_product", "codes_product",     "finish_values", "exact_elements"};
 
 uint32_t ceil_div(uint64_t n, uint64_t by) { return static_cast<uint32_t>((n + by - 1) / by); }
 
@@ -51,6 +51,12 @@ Status CudaKernels::run(const EscapeArguments& a, CUstream stream) const {
 
 Status CudaKernels::run(const ProductArguments& a, CUstream stream) const {
   return launch(Kernel::basis_product,
+                {ceil_div(a.tokens, kProductColumns), ceil_div(a.rows, kProductRows)},
+                kProductThreads, 0, stream, &a);
+}
+
+Status CudaKernels::run(const CodesProductArguments& a, CUstream stream) const {
+  return launch(Kernel::codes_product,
                 {ceil_div(a.tokens, kProductColumns), ceil_div(a.rows, kProductRows)},
                 kProductThreads, 0, stream, &a);
 }

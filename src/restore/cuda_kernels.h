@@ -16,10 +16,11 @@ enum class Kernel : uint8_t {
   component_values,
   escape_values,
   basis_product,
+  codes_product,
   finish_values,
   exact_elements,
 };
-inline constexpr size_t kKernels = 8;
+inline constexpr size_t kKernels = 9;
 
 // The kernels of restore_cuda.cu, loaded into a driver's context. Thread-safe; what it enqueues is
 // ordered by the stream. The driver must outlive it, and its context be current in every call.
@@ -34,6 +35,7 @@ class CudaKernels {
   Status run(const ComponentValuesArguments& arguments, CUstream stream) const;
   Status run(const EscapeArguments& arguments, CUstream stream) const;
   Status run(const ProductArguments& arguments, CUstream stream) const;
+  Status run(const CodesProductArguments& arguments, CUstream stream) const;
   Status run(const FinishArguments& arguments, CUstream stream) const;
   Status run(const ExactArguments& arguments, CUstream stream) const;
 

@@ -68,8 +68,7 @@ class Chunk {
   Chunk(Restorer& restorer, DeviceRestoreJob& job) : restorer_(restorer), job_(job) {}
 
   Status prepare();
-  // With what the pool adds.
-  uint64_t device_bytes() const { return image_.total_bytes + image_.total_bytes / 8; }
+  uint64_t device_bytes() const { return BufferPool<DeviceBuffer>::rounded(image_.total_bytes); }
   uint64_t scratch_bytes() const { return image_.scratch_bytes; }
   // Before submit().
   void use(Lane& lane) {
@@ -116,12 +115,13 @@ class Restorer final : public DeviceRestorer {
     const CudaScope scope(*restorer->driver_);
     KVCODEC_TRY(restorer->kernels_, CudaKernels::load(*restorer->driver_));
     for (Lane& lane : restorer->lanes_) {
-      KVCODEC_TRY(lane.stream, restorer->driver_->new_low_priority_stream());
+      KVCODEC_TRY(lane.stream, restorer->driver_->new_stream(options.stream_priority));
     }
     KVCODEC_TRY(restorer->pool_,
                 hevc::NvdecPool::create({.device = options.device,
                                          .sessions = options.sessions,
-                                         .max_device_bytes = options.max_device_bytes / 2}));
+                                         .max_device_bytes = options.max_device_bytes / 2,
+                                         .stream_priority = options.stream_priority}));
     restorer->host_threads_ =
         options.host_threads > 0 ? options.host_threads : std::min(4, resolve_threads(0));
     restorer->max_bytes_ = options.max_device_bytes / 2;
@@ -391,7 +391,9 @@ void Chunk::group_ready(size_t group) {
   }
   if (--groups_left_ > 0) return;
   const CudaDriver& driver = restorer_.driver();
-  Status status = driver.check(driver.cuda().cuEventRecord(ended_, stream_), "cuEventRecord");
+  Status status = error_ ? ok_status() : launch_checks(restorer_.kernels(), launch(), stream_);
+  if (status.ok())
+    status = driver.check(driver.cuda().cuEventRecord(ended_, stream_), "cuEventRecord");
   if (!status.ok() && !error_) error_ = std::move(status.error());
   changed_.notify_all();
 }

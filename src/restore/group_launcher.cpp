@@ -86,6 +86,21 @@ Status launch_layer_values(const CudaKernels& kernels, const ChunkLaunch& chunk,
 Status launch_basis(const CudaKernels& kernels, const ChunkLaunch& chunk, const GroupImage& group,
                     size_t index, EscapeArguments escapes, CUstream stream) {
   const format::BasisGroup& basis = chunk.header.groups[index];
+  const DeviceProfile::Group& profile = chunk.profile->groups[index];
+  if (group.escape_count == 0) {
+    CodesProductArguments a = {};
+    a.basis = reinterpret_cast<const float*>(profile.basis.data());
+    a.mean = reinterpret_cast<const float*>(profile.mean.data());
+    a.samples = at<const uint8_t>(chunk, group.samples);
+    a.values = in_scratch<float>(chunk, chunk.image.values);
+    a.step = basis.step;
+    a.delta[0] = basis.delta[0];
+    a.delta[1] = basis.delta[1];
+    a.rows = group.plan.layers.count * chunk.header.shape.channels(group.plan.kind);
+    a.depth = basis.live_rows;
+    a.tokens = chunk.header.tokens;
+    return kernels.run(a, stream);
+  }
   ComponentValuesArguments a = {};
   a.samples = at<const uint8_t>(chunk, group.samples);
   a.values = in_scratch<float>(chunk, chunk.image.components);
@@ -97,7 +112,6 @@ Status launch_basis(const CudaKernels& kernels, const ChunkLaunch& chunk, const 
   KVCODEC_CHECK(kernels.run(a, stream));
   escapes.values = a.values;
   KVCODEC_CHECK(kernels.run(escapes, stream));
-  const DeviceProfile::Group& profile = chunk.profile->groups[index];
   ProductArguments product = {};
   product.basis = reinterpret_cast<const float*>(profile.basis.data());
   product.mean = reinterpret_cast<const float*>(profile.mean.data());
@@ -166,19 +180,25 @@ Status launch_start(const CudaKernels& kernels, const ChunkLaunch& chunk, CUstre
   return kernels.run(a, stream);
 }
 
+Status launch_checks(const CudaKernels& kernels, const ChunkLaunch& chunk, CUstream stream) {
+  const ChunkImage& image = chunk.image;
+  if (image.checks == 0) return ok_status();
+  const GroupImage& first = image.groups.front();  // the groups' arrays follow each other
+  ChecksumArguments checks = {};
+  checks.samples = at<const uint8_t>(chunk, 0);
+  checks.offsets = at<const uint64_t>(chunk, first.check_offsets);
+  checks.bytes = at<const uint64_t>(chunk, first.check_bytes);
+  checks.expected = at<const uint64_t>(chunk, first.check_expected);
+  checks.found = at<uint64_t>(chunk, first.check_found);
+  checks.secret = at<const uint64_t>(chunk, image.secret);
+  checks.bad = at<uint32_t>(chunk, image.results);
+  checks.pictures = image.checks;
+  return kernels.run(checks, stream);
+}
+
 Status launch_group(const CudaKernels& kernels, const ChunkLaunch& chunk, size_t index,
                     CUstream stream) {
   const GroupImage& group = chunk.image.groups[index];
-  ChecksumArguments checks = {};
-  checks.samples = at<const uint8_t>(chunk, 0);
-  checks.offsets = at<const uint64_t>(chunk, group.check_offsets);
-  checks.bytes = at<const uint64_t>(chunk, group.check_bytes);
-  checks.expected = at<const uint64_t>(chunk, group.check_expected);
-  checks.found = at<uint64_t>(chunk, group.check_found);
-  checks.secret = at<const uint64_t>(chunk, chunk.image.secret);
-  checks.bad = at<uint32_t>(chunk, chunk.image.results);
-  checks.pictures = group.checks;
-  KVCODEC_CHECK(kernels.run(checks, stream));
   if (chunk.header.tier == Tier::exact) return launch_exact(kernels, chunk, group, stream);
   EscapeArguments escapes = {};
   escapes.escapes = at<const EscapeEntry>(chunk, group.escapes);

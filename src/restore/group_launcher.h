@@ -33,6 +33,9 @@ struct ChunkLaunch {
 
 // Enqueues what all groups share, once the image is uploaded.
 Status launch_start(const CudaKernels& kernels, const ChunkLaunch& chunk, CUstream stream);
+// Enqueues what compares all decoded pictures with their checksums, once they are in staging: after
+// the groups, so that it is one launch a chunk.
+Status launch_checks(const CudaKernels& kernels, const ChunkLaunch& chunk, CUstream stream);
 // Enqueues a group's kernels, once its pictures are in staging.
 Status launch_group(const CudaKernels& kernels, const ChunkLaunch& chunk, size_t group,
                     CUstream stream);

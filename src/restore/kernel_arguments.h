@@ -75,6 +75,16 @@ struct ProductArguments {
   uint32_t rows, depth, tokens;
 };
 
+// The same from samples of live rows, where no code is an escape.
+struct CodesProductArguments {
+  const float* basis;
+  const float* mean;
+  const uint8_t* samples;  // [depth][tokens]
+  float* values;
+  float step, delta[2];
+  uint32_t rows, depth, tokens;
+};
+
 // Where elements go: KvGeometry of one kind.
 struct TargetArguments {
   uint8_t* memory;

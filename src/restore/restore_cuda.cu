@@ -169,6 +169,17 @@ extern "C" __global__ void __launch_bounds__(transform::kTileThreads)
       {a.basis, 1, a.rows, a.components, a.mean, a.values, a.rows, a.depth, a.tokens});
 }
 
+extern "C" __global__ void __launch_bounds__(transform::kTileThreads)
+    codes_product(CodesProductArguments a) {
+  __shared__ float value_of[256];
+  for (uint32_t i = threadIdx.x; i < 256; i += transform::kTileThreads)
+    value_of[i] = component_of_code(static_cast<int32_t>(i) - 128, a.step, a.delta);
+  __syncthreads();
+  transform::multiply_tiles<false>(
+      {a.basis, 1, a.rows, nullptr, a.mean, a.values, a.rows, a.depth, a.tokens},
+      [&](uint64_t i) { return value_of[a.samples[i]]; });
+}
+
 // A block is one head of one layer and kTileTokens tokens: read along tokens, turned in shared
 // memory, stored along the head.
 extern "C" __global__ void finish_values(FinishArguments a) {

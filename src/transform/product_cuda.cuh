@@ -42,15 +42,14 @@ __device__ void place_of(uint32_t i, uint32_t& row, uint32_t& k) {
   k = along_depth ? at % kTileDepth : at / kTileRows;
 }
 
-template <bool along_depth>
-__device__ void load(const DeviceProduct& p, uint32_t row0, uint32_t column0, uint32_t depth0,
-                     Loads& to) {
+template <bool along_depth, typename B>
+__device__ void load(const DeviceProduct& p, const B& b, uint32_t row0, uint32_t column0,
+                     uint32_t depth0, Loads& to) {
   for (uint32_t i = 0; i < Loads::kB; ++i) {
     const uint32_t at = i * kTileThreads + threadIdx.x;
     const uint32_t k = depth0 + at / kTileColumns, column = column0 + at % kTileColumns;
-    to.b[i] = k < p.depth && column < p.columns
-                  ? p.b[static_cast<uint64_t>(k) * p.columns + column]
-                  : 0.0f;
+    to.b[i] =
+        k < p.depth && column < p.columns ? b(static_cast<uint64_t>(k) * p.columns + column) : 0.0f;
   }
   for (uint32_t i = 0; i < Loads::kA; ++i) {
     uint32_t row, k;
@@ -96,9 +95,10 @@ __device__ inline void multiply_step(const Shared& shared, uint32_t half, uint32
 
 }  // namespace product
 
-// Body of a kernel of kTileThreads threads a block, block (column tile, row tile).
-template <bool along_depth>
-__device__ void multiply_tiles(const DeviceProduct& p) {
+// Body of a kernel of kTileThreads threads a block, block (column tile, row tile). b(i): number i
+// of the product's b.
+template <bool along_depth, typename B>
+__device__ void multiply_tiles(const DeviceProduct& p, const B& b) {
   __shared__ __align__(16) product::Shared shared;
   const uint32_t row0 = blockIdx.y * kTileRows, column0 = blockIdx.x * kTileColumns;
   const uint32_t x = threadIdx.x % 8 * 4, y = threadIdx.x / 8 * 4;
@@ -113,13 +113,13 @@ __device__ void multiply_tiles(const DeviceProduct& p) {
   if (threadIdx.x < 3) shared.live[threadIdx.x] = 0;
   __syncthreads();
   if (steps > 0) {
-    product::load<along_depth>(p, row0, column0, 0, next);
+    product::load<along_depth>(p, b, row0, column0, 0, next);
     product::store<along_depth>(next, 0, shared);
   }
   __syncthreads();
   for (uint32_t step = 0; step < steps; ++step) {
     const bool more = step + 1 < steps;
-    if (more) product::load<along_depth>(p, row0, column0, (step + 1) * kTileDepth, next);
+    if (more) product::load<along_depth>(p, b, row0, column0, (step + 1) * kTileDepth, next);
     uint32_t live = shared.live[step % 3];
     if (threadIdx.x == 0) shared.live[(step + 2) % 3] = 0;
     if (live == (1u << kTileDepth) - 1) {
@@ -141,6 +141,11 @@ __device__ void multiply_tiles(const DeviceProduct& p) {
       if (column < p.columns) p.out[static_cast<uint64_t>(row) * p.columns + column] = out[i][j];
     }
   }
+}
+
+template <bool along_depth>
+__device__ void multiply_tiles(const DeviceProduct& p) {
+  multiply_tiles<along_depth>(p, [&](uint64_t i) { return p.b[i]; });
 }
 
 }  // namespace kvcodec::transform
