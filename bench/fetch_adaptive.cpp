@@ -94,8 +94,7 @@ std::string adaptive(const FetchSettings& settings, const LongPrefix& prefix,
                      const Profile* profile) {
   std::vector<std::string> names = {"exact-h512", "int8-h512"};
   if (profile != nullptr)
-    for (Tier tier : {Tier::balanced, Tier::small})
-      names.push_back(rendition_name(tier, profile, 512));
+    for (Tier tier : {Tier::small}) names.push_back(rendition_name(tier, profile, 512));
   const auto store = publish(prefix, settings, profile, names);
   std::vector<std::byte> memory(prefix.memory.size());
   const auto catalog = value_or_fail(read_catalog(*store, prefix.ns, prefix.tokens));
@@ -114,8 +113,8 @@ std::string adaptive(const FetchSettings& settings, const LongPrefix& prefix,
     fmt::print("{}: {:.1f} MB, decoded in {:.2f} s\n", names[r], bytes[r] / 1e6, seconds);
   }
   // The mean at which the coarsest and the fastest to decode take equally long: where it matters.
-  const size_t fast = static_cast<size_t>(
-      std::min_element(decode.begin(), decode.end()) - decode.begin());
+  const size_t fast =
+      static_cast<size_t>(std::min_element(decode.begin(), decode.end()) - decode.begin());
   const double slowest = *std::max_element(decode.begin(), decode.end());
   const double mean = 8 * bytes[fast] / std::max(slowest, 2 * decode[fast]);
   std::string rows;
@@ -134,15 +133,16 @@ std::string adaptive(const FetchSettings& settings, const LongPrefix& prefix,
         fixed[r] = std::min(fixed[r], fetch_once(*store, trace.link, prefix, profile, rates,
                                                  {names[r]}, memory, settings.threads)
                                           .seconds);
-      auto measured = fetch_once(*store, trace.link, prefix, profile, rates, {}, memory,
-                                 settings.threads);
+      auto measured =
+          fetch_once(*store, trace.link, prefix, profile, rates, {}, memory, settings.threads);
       if (measured.seconds < best.seconds) best = std::move(measured);
     }
     const double hindsight = *std::min_element(fixed.begin(), fixed.end());
-    fmt::print("{}, mean {:.0f} Mb/s: adaptive {:.2f} s ({}); fixed by average {} {:.2f} s; best in "
-               "hindsight {:.2f} s\n",
-               trace.name, mean / 1e6, best.seconds, shares(best.renditions), names[by_average],
-               fixed[by_average], hindsight);
+    fmt::print(
+        "{}, mean {:.0f} Mb/s: adaptive {:.2f} s ({}); fixed by average {} {:.2f} s; best in "
+        "hindsight {:.2f} s\n",
+        trace.name, mean / 1e6, best.seconds, shares(best.renditions), names[by_average],
+        fixed[by_average], hindsight);
     std::string each;
     for (size_t r = 0; r < names.size(); ++r)
       each += fmt::format("{}{{\"rendition\":\"{}\",\"seconds\":{:.4f}}}", each.empty() ? "" : ",",

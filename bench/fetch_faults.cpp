@@ -26,32 +26,19 @@ struct Prefix {
 Fault some_fault(std::mt19937& random, const StoreCall& call) {
   Fault fault;
   switch (random() % 64) {
-    case 0:
-      fault.error = Error{ErrorCode::unavailable, "503"};
-      break;
-    case 1:
-      fault.error = Error{ErrorCode::io, "connection reset"};
-      break;
-    case 2:
-      fault.error = Error{ErrorCode::not_found, "evicted"};
-      break;
-    case 3:
-      fault.max_read = random() % 400;
-      break;
+    case 0: fault.error = Error{ErrorCode::unavailable, "503"}; break;
+    case 1: fault.error = Error{ErrorCode::io, "connection reset"}; break;
+    case 2: fault.error = Error{ErrorCode::not_found, "evicted"}; break;
+    case 3: fault.max_read = random() % 400; break;
     case 4:
       fault.flip = {call.offset + random() % 4000, std::byte{static_cast<uint8_t>(random() | 1)}};
       break;
-    case 5:
-      fault.truncate_at = random() % 4000;
-      break;
-    case 6:
-      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 50));
-      break;
+    case 5: fault.truncate_at = random() % 4000; break;
+    case 6: std::this_thread::sleep_for(std::chrono::milliseconds(random() % 50)); break;
     case 7:  // a stall
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 4 == 0 ? 1500 : 300));
       break;
-    default:
-      break;
+    default: break;
   }
   return fault;
 }
@@ -86,8 +73,8 @@ std::string faults(const FetchSettings&) {
       return std::mt19937(random());
     }();
     const Fault fault = some_fault(own, call);
-    injected += fault.error || fault.max_read != SIZE_MAX || fault.flip ||
-                fault.truncate_at != UINT64_MAX;
+    injected +=
+        fault.error || fault.max_read != SIZE_MAX || fault.flip || fault.truncate_at != UINT64_MAX;
     return fault;
   });
   std::map<std::string, size_t> ends;
@@ -118,9 +105,8 @@ std::string faults(const FetchSettings&) {
                 const size_t at = geometry.element_offset(kind, layer, token, 0, 0);
                 const size_t bytes = shape.channels(kind) * size_t{2};
                 const std::vector<std::byte> untouched(bytes, std::byte{0xa5});
-                const std::byte* want = token < report.tokens_restored
-                                            ? prefix.memory.data() + at
-                                            : untouched.data();
+                const std::byte* want =
+                    token < report.tokens_restored ? prefix.memory.data() + at : untouched.data();
                 differing += std::memcmp(memory.data() + at, want, bytes) != 0;
               }
           const std::lock_guard lock(mutex);
@@ -137,10 +123,10 @@ std::string faults(const FetchSettings&) {
   std::string counts;
   for (const auto& [end, count] : ends)
     counts += fmt::format("{}\"{}\":{}", counts.empty() ? "" : ",", end, count);
-  fmt::print("{} fetches by {} clients, {} faults: {} with wrong bytes, {} beyond the deadline; "
-             "{} chunks restored, {} hedges, {} retries, longest {:.2f} s; ends {{{}}}\n",
-             kFetches, kClients, injected.load(), wrong, late, chunks, hedges, retries, longest,
-             counts);
+  fmt::print(
+      "{} fetches by {} clients, {} faults: {} with wrong bytes, {} beyond the deadline; "
+      "{} chunks restored, {} hedges, {} retries, longest {:.2f} s; ends {{{}}}\n",
+      kFetches, kClients, injected.load(), wrong, late, chunks, hedges, retries, longest, counts);
   return fmt::format(
       "{{\"fetches\":{},\"clients\":{},\"faults\":{},\"wrong\":{},\"late\":{},\"chunks\":{},"
       "\"hedges\":{},\"retries\":{},\"longest_seconds\":{:.3f},\"deadline_seconds\":{},"

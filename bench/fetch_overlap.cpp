@@ -62,8 +62,8 @@ std::string overlap(const FetchSettings& settings, const LongPrefix& prefix) {
   for (const std::string& name : names) bytes += value_or_fail(store->stat(name)).bytes;
   double decode = 1e300;
   for (uint32_t i = 0; i < settings.repeat; ++i)
-    decode = std::min(decode, decode_alone(*store, prefix, names, Tier::int8, *restorer,
-                                           settings.threads));
+    decode = std::min(decode,
+                      decode_alone(*store, prefix, names, Tier::int8, *restorer, settings.threads));
   std::string rows;
   // Half as fast as the decoder, as fast, twice as fast.
   for (const double speed : {0.5, 1.0, 2.0}) {
@@ -73,8 +73,7 @@ std::string overlap(const FetchSettings& settings, const LongPrefix& prefix) {
     for (uint32_t i = 0; i < settings.repeat; ++i) {
       const auto link = limit_bandwidth(*store, bits_per_second);
       const double t = transfer_alone(*link, names);
-      const double d =
-          decode_alone(*store, prefix, names, Tier::int8, *restorer, settings.threads);
+      const double d = decode_alone(*store, prefix, names, Tier::int8, *restorer, settings.threads);
       PrefixFetcher fetcher(*link, value_or_fail(DecodeRates::of("cpu")));
       AdaptiveOptions options;
       options.transfers = kTransfers;
@@ -89,10 +88,11 @@ std::string overlap(const FetchSettings& settings, const LongPrefix& prefix) {
       ratio = std::min(ratio, f / std::max(t, d));
       best = {std::min(best.transfer, t), std::min(best.decode, d), std::min(best.fetch, f)};
     }
-    fmt::print("{:7.0f} Mb/s: transfer {:.3f} s, decode {:.3f} s, fetch {:.3f} s: {:.3f} of the "
-               "slower (best run {:.3f})\n",
-               bits_per_second / 1e6, best.transfer, best.decode, best.fetch,
-               best.fetch / std::max(best.transfer, best.decode), ratio);
+    fmt::print(
+        "{:7.0f} Mb/s: transfer {:.3f} s, decode {:.3f} s, fetch {:.3f} s: {:.3f} of the "
+        "slower (best run {:.3f})\n",
+        bits_per_second / 1e6, best.transfer, best.decode, best.fetch,
+        best.fetch / std::max(best.transfer, best.decode), ratio);
     rows += fmt::format(
         "{}{{\"mbps\":{:.1f},\"transfer_seconds\":{:.4f},\"decode_seconds\":{:.4f},"
         "\"fetch_seconds\":{:.4f}}}",

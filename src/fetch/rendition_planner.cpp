@@ -62,6 +62,7 @@ Result<std::unique_ptr<RenditionPlanner>> RenditionPlanner::create(const Digest&
   }
   for (const auto& all : catalog.bytes) {
     std::vector<uint32_t> sizes;
+    sizes.reserve(columns.size());
     for (size_t c : columns) sizes.push_back(all[c]);
     if (std::all_of(sizes.begin(), sizes.end(), [](uint32_t s) { return s == 0; })) break;
     planner->sizes_.push_back(std::move(sizes));
