@@ -94,8 +94,7 @@ std::string adaptive(const FetchSettings& settings, const LongPrefix& prefix,
                      const Profile* profile) {
   std::vector<std::string> names = {"exact-h512", "int8-h512"};
   if (profile != nullptr)
-    for (Tier tier : {Tier::balanced, Tier::small})
-      names.push_back(rendition_name(tier, profile, 512));
+    for (Tier tier : {Tier::small}) names.push_back(rendition_name(tier, profile, 512));
   const auto store = publish(prefix, settings, profile, names);
   std::vector<std::byte> memory(prefix.memory.size());
   const auto catalog = value_or_fail(read_catalog(*store, prefix.ns, prefix.tokens));

@@ -242,6 +242,52 @@ def nvdec():
     return table(heading, rows) + "\n\n" + source(result)
 
 
+def fetch_overlap():
+    result = load("fetch")
+    part = result["overlap"]
+    rows = [[
+        f"{r['mbps']:.0f}", f"{r['transfer_seconds']:.2f}", f"{r['decode_seconds']:.2f}", f"{r['fetch_seconds']:.2f}",
+        f"{r['fetch_seconds'] / max(r['transfer_seconds'], r['decode_seconds']):.3f}",
+    ] for r in part["rows"]]
+    heading = ["link Mb/s", "transfer alone s", "decode alone s", "fetch s", "of the slower"]
+    return f"{table(heading, rows)}\n\n{part['chunks']} chunks of 256 tokens, `{part['rendition']}`; {source(result)}"
+
+
+def fetch_adaptive():
+    result = load("fetch")
+    short = lambda name: re.sub(r"-[0-9a-f]{16}", "", name)
+    rows = [[
+        r["trace"], f"{r['mean_mbps']:.0f}", f"{r['adaptive_seconds']:.2f}", short(r["chosen"]),
+        f"{short(r['by_average'])} {r['by_average_seconds']:.2f}", f"{r['hindsight_seconds']:.2f}",
+        f"{100 * (r['adaptive_seconds'] / r['by_average_seconds'] - 1):+.0f} %",
+        f"{100 * (r['adaptive_seconds'] / r['hindsight_seconds'] - 1):+.0f} %",
+    ] for r in result["adaptive"]["rows"]]
+    gain = sum(r["adaptive_seconds"] for r in result["adaptive"]["rows"]) / sum(
+        r["by_average_seconds"] for r in result["adaptive"]["rows"])
+    heading = ["link", "mean Mb/s", "adaptive s", "chose", "fixed by average s", "best fixed s",
+               "to the average's", "to the best"]
+    return (f"{table(heading, rows)}\n\nMean over the links: {100 * (gain - 1):+.0f} % against the rendition that the "
+            f"average picks. {result['adaptive']['chunks']} chunks; {source(result)}")
+
+
+def fetch_faults():
+    r = load("fetch")["faults"]
+    ends = ", ".join(f"{count} {name}" for name, count in sorted(r["ends"].items()))
+    return (f"{r['fetches']} fetches by {r['clients']} clients, {r['faults']} faults injected: **{r['wrong']} with wrong "
+            f"bytes, {r['late']} beyond the deadline** of {r['deadline_seconds']} s (longest {r['longest_seconds']:.2f} s). "
+            f"{r['chunks']} chunks restored, {r['retries']} retries, {r['hedges']} hedges. Ends: {ends}.")
+
+
+def scheduler():
+    result = load("scheduler")
+    rows = [[
+        f"{r['link_gbps']:g}", f"{r['alone_ms']:.1f}", f"{r['there_ms']:.1f}", f"{r['queue_ms']:.1f}",
+        f"{100 * (r['queue_ms'] / r['alone_ms'] - 1):+.1f} %", f"{r['fcfs_ms']:.1f}",
+    ] for r in result["rows"]]
+    heading = ["link Gb/s", "no neighbours ms", "their KV is there ms", "they fetch ms", "to none", "one queue, FCFS ms"]
+    return f"{table(heading, rows)}\n\n{result['requests']} requests in simulated time; {source(result)}"
+
+
 def kind_ratio(run, kind, method):
     """How many times smaller on texts of one kind; compared for CacheGen's defaults only."""
     for c in run["comparison_by_kind"][kind]:

@@ -89,11 +89,11 @@ struct PlannedChunk {
   double seconds = 0;  // until the last chunk is restored, if it goes on as well as it can
 };
 // The choice with which the fetch ends first. Of those that end within 1/100 of a chunk's share of
-// that: the finest that arrives before half of the decoder's work is done, as what is ahead of the
-// decoder is what a drop of the link is met with; where none does, the smallest. `choices` are
-// ordered from the finest fidelity; those above the floor only. What follows is taken as the best
-// mixture of choices for the link and the decoder. Nothing where no choice is there. Requires a
-// bandwidth.
+// that: the finest that is among them on a link of half the bandwidth too, and arrives before half
+// of the decoder's work is done, as what is ahead of the decoder is what a drop of the link is met
+// with; where none does, the smallest. `choices` are ordered from the finest fidelity; those above
+// the floor only. What follows is taken as the best mixture of choices for the link and the
+// decoder. Nothing where no choice is there. Requires a bandwidth.
 std::optional<PlannedChunk> plan_chunk_fetch(std::span<const RenditionChoice> choices,
                                              const PipelineLoad& load);
 

@@ -8,6 +8,8 @@
 namespace kvcodec {
 namespace {
 
+// A finer tier must cost no time on a link of this share of the bandwidth either.
+constexpr double kDrop = 0.5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Chunks of one choice: seconds of the link and of the decoder.
@@ -47,42 +49,59 @@ double PrefillModel::seconds(uint32_t first, uint32_t end) const {
   return (b - a) / tokens_per_second + attention_seconds_per_token2 * (b * b - a * a) / 2;
 }
 
-std::optional<PlannedChunk> plan_chunk_fetch(std::span<const RenditionChoice> choices,
-                                             const PipelineLoad& load) {
+namespace {
+
+// When all ends, and when the next chunk arrives, for each choice, on a link of that rate.
+struct Ends {
+  std::vector<double> all, arrivals;
+  double best = kNever;
+};
+Ends ends_at(double rate, std::span<const RenditionChoice> choices, const PipelineLoad& load) {
   std::vector<Cost> after;
   double last_decode = kNever;
   for (const RenditionChoice& choice : choices) {
     if (choice.mean_bytes <= 0) continue;
-    after.push_back({choice.mean_bytes / load.bytes_per_second, choice.decode_seconds});
+    after.push_back({choice.mean_bytes / rate, choice.decode_seconds});
     last_decode = std::min(last_decode, choice.decode_seconds);
   }
-  const auto remaining = static_cast<double>(load.chunks_after);
-  const double link_busy =
-      load.latency + static_cast<double>(load.bytes_under_way) / load.bytes_per_second;
-  std::vector<double> ends(choices.size(), kNever), arrivals(choices.size(), kNever);
-  double best = kNever;
+  const double link_busy = load.latency + static_cast<double>(load.bytes_under_way) / rate;
+  Ends ends{std::vector<double>(choices.size(), kNever),
+            std::vector<double>(choices.size(), kNever), kNever};
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].bytes == 0) continue;
-    const double arrival = arrivals[i] =
-        link_busy + static_cast<double>(choices[i].bytes) / load.bytes_per_second;
+    const double arrival = link_busy + static_cast<double>(choices[i].bytes) / rate;
     const double decoded = std::max(load.decode_backlog, arrival) + choices[i].decode_seconds;
     // The last chunk is decoded after the link has carried it.
-    ends[i] = load.chunks_after == 0 || after.empty()
-                  ? decoded
-                  : best_mixture(after, remaining, arrival + last_decode, decoded);
-    best = std::min(best, ends[i]);
+    ends.all[i] = load.chunks_after == 0 || after.empty()
+                      ? decoded
+                      : best_mixture(after, static_cast<double>(load.chunks_after),
+                                     arrival + last_decode, decoded);
+    ends.arrivals[i] = arrival;
+    ends.best = std::min(ends.best, ends.all[i]);
   }
-  if (best == kNever) return std::nullopt;
-  const double tolerance = best / (100 * (remaining + 1));
+  return ends;
+}
+
+}  // namespace
+
+std::optional<PlannedChunk> plan_chunk_fetch(std::span<const RenditionChoice> choices,
+                                             const PipelineLoad& load) {
+  const Ends now = ends_at(load.bytes_per_second, choices, load);
+  const Ends slower = ends_at(load.bytes_per_second * kDrop, choices, load);
+  if (now.best == kNever) return std::nullopt;
+  const double share = 1 / (100 * (static_cast<double>(load.chunks_after) + 1));
+  const auto ties = [&](const Ends& ends, size_t i) {
+    return ends.all[i] <= ends.best * (1 + share);
+  };
   size_t chosen = choices.size();
   for (size_t i = 0; i < choices.size(); ++i) {
-    if (ends[i] > best + tolerance) continue;
+    if (!ties(now, i)) continue;
     // Early enough that a drop of the link would not leave the decoder without work.
-    if (arrivals[i] <= std::max(load.decode_backlog / 2, tolerance))
-      return PlannedChunk{i, ends[i]};
+    if (ties(slower, i) && now.arrivals[i] <= std::max(load.decode_backlog / 2, now.best * share))
+      return PlannedChunk{i, now.all[i]};
     if (chosen == choices.size() || choices[i].bytes < choices[chosen].bytes) chosen = i;
   }
-  return PlannedChunk{chosen, ends[chosen]};
+  return PlannedChunk{chosen, now.all[chosen]};
 }
 
 PrefixSplit split_prefix(uint32_t tokens, uint32_t granularity, const PrefillModel& prefill,

@@ -11,6 +11,8 @@ namespace {
 
 // Computing must be expected to end so much sooner: estimates are no better than that.
 constexpr double kClearlySooner = 0.85;
+// Chunks that are planned before the decoder has been measured: what it is said to do may be wrong.
+constexpr size_t kUnmeasuredChunks = 4;
 
 bool usable(const Rendition& rendition, const std::string& name, const PlannerOptions& options) {
   if (!at_least(rendition.tier, options.lowest_tier)) return false;
@@ -60,6 +62,7 @@ Result<std::unique_ptr<RenditionPlanner>> RenditionPlanner::create(const Digest&
   }
   for (const auto& all : catalog.bytes) {
     std::vector<uint32_t> sizes;
+    sizes.reserve(columns.size());
     for (size_t c : columns) sizes.push_back(all[c]);
     if (std::all_of(sizes.begin(), sizes.end(), [](uint32_t s) { return s == 0; })) break;
     planner->sizes_.push_back(std::move(sizes));
@@ -78,6 +81,7 @@ Result<std::unique_ptr<RenditionPlanner>> RenditionPlanner::create(const Digest&
   planner->options_ = options;
   planner->chunk_tokens_ = catalog.chunk_tokens;
   planner->rates_ = std::move(rates);
+  planner->measured_.resize(columns.size());
   return planner;
 }
 
@@ -118,6 +122,10 @@ Result<std::optional<Wanted>> RenditionPlanner::plan(const PlanQuestion& questio
     if (question.load.bytes_under_way > 0 && question.failed == 0) return std::optional<Wanted>{};
     return std::optional<Wanted>(wanted(question.chunk, fallback));
   }
+  const bool measured = std::find(measured_.begin(), measured_.end(), true) != measured_.end();
+  if (!measured && question.chunk >= kUnmeasuredChunks && question.failed == 0 &&
+      renditions_.size() > 1)
+    return std::optional<Wanted>{};
   std::vector<RenditionChoice> choices;
   for (size_t r = 0; r < renditions_.size(); ++r) {
     RenditionChoice choice;
@@ -158,8 +166,17 @@ void RenditionPlanner::measured(std::span<const size_t> renditions, double secon
         expected > 0
             ? seconds * static_cast<double>(counts[r]) * decode_seconds(r) / expected
             : seconds * static_cast<double>(counts[r]) / static_cast<double>(renditions.size());
-  for (size_t r = 0; r < counts.size(); ++r)
-    if (counts[r] > 0) rates_.observe(renditions_[r], counts[r] * options_.chunk_bytes, times[r]);
+  for (size_t r = 0; r < counts.size(); ++r) {
+    if (counts[r] == 0 || times[r] <= 0) continue;
+    const uint64_t bytes = counts[r] * options_.chunk_bytes;
+    // The first measurement is worth more than a table of another machine.
+    if (!measured_[r])
+      rates_.set(renditions_[r].tier, renditions_[r].picture_height,
+                 static_cast<double>(bytes) / times[r]);
+    else
+      rates_.observe(renditions_[r], bytes, times[r]);
+    measured_[r] = true;
+  }
 }
 
 DecodeRates RenditionPlanner::rates() const {

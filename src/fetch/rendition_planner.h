@@ -55,6 +55,7 @@ class RenditionPlanner {
   uint32_t chunk_tokens_ = 0;
   mutable std::mutex mutex_;  // guards what follows
   DecodeRates rates_;
+  std::vector<bool> measured_;  // renditions that this fetch has decoded
   double expected_seconds_ = 0;
   bool recompute_is_sooner_ = false;
 };

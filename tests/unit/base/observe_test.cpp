@@ -36,7 +36,7 @@ TEST(Metrics, TextFormat) {
   metrics.describe("fetches_total", "Fetches.");
   metrics.add("fetches_total", 1, {{"end", "complete"}});
   metrics.add("fetches_total", 2, {{"end", "complete"}});
-  metrics.add("fetches_total", 1, {{"end", "a\"b\\c\nd"}});
+  metrics.add("fetches_total", 1, {{"end", "a\"b\\c\nz"}});
   metrics.set("link", 5);
   metrics.set("link", 7.5);
   metrics.observe("seconds", 0.002, {{"stage", "all"}});
@@ -44,7 +44,7 @@ TEST(Metrics, TextFormat) {
   const std::string text = metrics.text();
   for (const char* line :
        {"# HELP fetches_total Fetches.\n", "# TYPE fetches_total counter\n",
-        "fetches_total{end=\"complete\"} 3\n", "fetches_total{end=\"a\\\"b\\\\c\\nd\"} 1\n",
+        "fetches_total{end=\"complete\"} 3\n", "fetches_total{end=\"a\\\"b\\\\c\\nz\"} 1\n",
         "# TYPE link gauge\n", "link 7.5\n", "# TYPE seconds histogram\n",
         "seconds_bucket{stage=\"all\",le=\"0.001\"} 0\n",
         "seconds_bucket{stage=\"all\",le=\"0.003\"} 1\n",
