@@ -41,12 +41,30 @@ class Store {
 };
 
 struct StoreOptions {
-  uint64_t max_bytes = 0;  // 0: unbounded; else the least recently used objects are evicted
+  // 0: unbounded; else the least recently used objects are evicted. Memory and file stores only:
+  // what cannot keep the bound refuses it (unsupported).
+  uint64_t max_bytes = 0;
+
+  // The rest is for stores behind a network. An attempt fails where connecting takes longer than
+  // the first, or no byte moves for the second; failed attempts are repeated, ever later, and the
+  // call fails with unavailable when the deadline is over (0: after ten attempts).
+  std::chrono::milliseconds connect_timeout{5000};
+  std::chrono::milliseconds stall_timeout{10000};
+  std::chrono::milliseconds deadline{60000};
+  uint32_t connections = 16;  // at most, kept open; more callers wait for one
+  std::string ca_file{};        // PEM certificates to trust; empty: the system's
+  // Seals objects with AES-256-GCM under the keys in this file (docs/stores.md, "Encryption").
+  // Empty: those of KVCODEC_KEY_FILE or KVCODEC_KEY, where one is set.
+  std::string encryption_key_file{};
 };
 
-// "mem:" (lives as long as the Store) or "file:///absolute/path" (created where missing).
-// unsupported names the schemes this build knows.
+// Opens the store that a URI names: mem:, file:///path, redis://, rediss://, s3://, http://,
+// https:// or tiered: (docs/stores.md has all forms and options). Stores behind a network are not
+// contacted before they are used. unsupported names the schemes this build knows.
 Result<std::unique_ptr<Store>> open_store(std::string_view uri, const StoreOptions& options = {});
+
+// The URI as messages and logs may show it: passwords and signatures replaced by ***.
+std::string redact_uri(std::string_view uri);
 
 // A whole object. corrupt where it is larger than max_bytes.
 Result<std::vector<std::byte>> get_object(Store& store, std::string_view name, uint64_t max_bytes);

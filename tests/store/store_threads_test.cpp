@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "sealed_bytes.h"
 #include "store_kinds.h"
 
@@ -28,7 +29,7 @@ TEST_P(StoreThreads, ReadersSeeWholeObjectsWhileWritersReplaceThem) {
   std::atomic<int> torn{0}, read{0}, failed{0};
   run_threads([&](int thread) {
     std::mt19937 random(thread);
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 60 / GetParam().slowness; ++i) {
       const std::string name = fmt::format("shared/{}", random() % 3);
       if (thread % 2 == 0) {
         const auto bytes = make_sealed(name, static_cast<uint64_t>(i), random() % kMaxSize);
@@ -51,7 +52,8 @@ TEST_P(StoreThreads, ReadersSeeWholeObjectsWhileWritersReplaceThem) {
   for (const auto& name : names_of(store)) {
     EXPECT_TRUE(sealed_version(name, *get_object(store, name, kMaxSize)));
   }
-  EXPECT_EQ(names_of(store).size(), 3u);
+  EXPECT_LE(names_of(store).size(), 3u);
+  EXPECT_GT(read, 0);
 }
 
 TEST_P(StoreThreads, WritersOfDifferentNamesDoNotDisturbEachOther) {
@@ -73,7 +75,8 @@ TEST_P(StoreThreads, WritersOfDifferentNamesDoNotDisturbEachOther) {
 
 TEST_P(StoreThreads, RemovalHappensOnce) {
   Store& store = open();
-  for (int round = 0; round < 20; ++round) {
+  if (!GetParam().removes_once) GTEST_SKIP() << "it does not tell who removed an object";
+  for (int round = 0; round < 20 / GetParam().slowness; ++round) {
     ASSERT_TRUE(succeeds(store.put("a", to_bytes("x"))));
     std::atomic<int> removed{0}, absent{0};
     run_threads([&](int) {
@@ -87,6 +90,7 @@ TEST_P(StoreThreads, RemovalHappensOnce) {
 }
 
 TEST_P(StoreThreads, StaysWithinItsBound) {
+  if (!GetParam().bounded) GTEST_SKIP() << "its server bounds it";
   constexpr uint64_t kBound = 50000;
   Store& store = open(kBound);
   std::atomic<int> failed{0};
@@ -117,7 +121,7 @@ TEST_P(StoreThreads, CollectGarbageRunsBesideReadersAndWriters) {
   std::atomic<int> failed{0};
   run_threads([&](int thread) {
     std::mt19937 random(thread);
-    for (int i = 0; i < 30; ++i) {
+    for (int i = 0; i < 30 / GetParam().slowness; ++i) {
       const std::string name = fmt::format("n{}", random() % 10);
       if (thread == 0) {
         if (!collect_garbage(store, 2000).ok()) ++failed;

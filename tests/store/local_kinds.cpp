@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stores that need no other process.
+#include <stdexcept>
+
+#include "faulty_store.h"
+#include "store/file_store.h"
+#include "store/memory_store.h"
+#include "store_kinds.h"
+
+namespace kvcodec {
+namespace {
+
+StoreFixture make_memory(uint64_t max_bytes) {
+  return {nullptr, nullptr, std::make_unique<MemoryStore>(StoreOptions{.max_bytes = max_bytes})};
+}
+
+// Records each use, so that the order of uses is exact.
+StoreFixture make_file(uint64_t max_bytes) {
+  const auto dir = std::make_shared<TempDir>();
+  FileStoreOptions options;
+  options.max_bytes = max_bytes;
+  options.use_interval = std::chrono::nanoseconds(0);
+  auto store = FileStore::open(*dir / "store", options);
+  if (!store.ok()) throw std::runtime_error(store.error().message);
+  return {dir, nullptr, *std::move(store)};
+}
+
+StoreFixture make_limited(uint64_t max_bytes) {
+  StoreFixture fixture = make_memory(max_bytes);
+  fixture.below = std::move(fixture.store);
+  fixture.store = limit_bandwidth(*fixture.below, 10e9);
+  return fixture;
+}
+
+StoreFixture make_faulty(uint64_t max_bytes) {
+  StoreFixture fixture = make_memory(max_bytes);
+  fixture.below = std::move(fixture.store);
+  fixture.store = std::make_unique<FaultyStore>(*fixture.below);
+  return fixture;
+}
+
+}  // namespace
+
+std::vector<StoreKind> store_kinds() {
+  return {{"memory", make_memory},
+          {"file", make_file},
+          {"limited", make_limited},
+          {"faulty", make_faulty}};
+}
+
+}  // namespace kvcodec

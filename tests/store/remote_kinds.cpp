@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stores behind a network, each against a real server. All tests of a program share it.
+#include <atomic>
+#include <stdexcept>
+
+#include "redis_server.h"
+#include "store_kinds.h"
+
+namespace kvcodec {
+namespace {
+
+StoreFixture open_on(std::shared_ptr<void> ground, const std::string& uri,
+                     StoreOptions options = {}) {
+  auto store = open_store(uri, options);
+  if (!store.ok()) throw std::runtime_error(store.error().message);
+  return {std::move(ground), nullptr, *std::move(store)};
+}
+
+// A prefix, so a store, of its own for each test.
+std::string new_prefix() {
+  static std::atomic<int> count{0};
+  return fmt::format("t{}", count.fetch_add(1));
+}
+
+StoreFixture make_redis(uint64_t) {
+  static const auto server = std::make_shared<RedisServer>();
+  return open_on(server, server->uri("", "/3?prefix=" + new_prefix()));
+}
+
+// Parts so small that many objects have some.
+StoreFixture make_redis_parts(uint64_t) {
+  static const auto server = std::make_shared<RedisServer>();
+  return open_on(server, server->uri("", "?part_bytes=4096&prefix=" + new_prefix()));
+}
+
+StoreFixture make_rediss(uint64_t) {
+  static const auto server = std::make_shared<RedisServer>(
+      RedisServer::Options{.tls = true, .arguments = {"--requirepass", "a b/c?d@e"}});
+  return open_on(server, server->uri(":a%20b%2Fc%3Fd%40e@", "?prefix=" + new_prefix()),
+                 {.ca_file = server->ca_file()});
+}
+
+}  // namespace
+
+std::vector<StoreKind> store_kinds() {
+  constexpr bool kUnbounded = false, kOnce = true;
+  return {
+      {"redis", make_redis, kUnbounded, kOnce, 2, RedisServer::missing},
+      {"redis_parts", make_redis_parts, kUnbounded, kOnce, 2, RedisServer::missing},
+      {"rediss", make_rediss, kUnbounded, kOnce, 2, RedisServer::missing},
+  };
+}
+
+}  // namespace kvcodec
