@@ -2,8 +2,10 @@
 #include "base/error.h"
 #include "kvcodec/store.h"
 #include "store/file_store.h"
+#include "store/http_store.h"
 #include "store/memory_store.h"
 #include "store/redis_store.h"
+#include "store/s3_store.h"
 #include "store/store_uri.h"
 
 namespace kvcodec {
@@ -42,13 +44,24 @@ Opened open_redis(const StoreUri& uri, StoreOptions options) {
   return std::unique_ptr<Store>(std::move(store));
 }
 
+Opened open_s3(const StoreUri& uri, StoreOptions options) {
+  KVCODEC_TRY(auto store, S3Store::open(uri, std::move(options)));
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+Opened open_http(const StoreUri& uri, StoreOptions options) {
+  KVCODEC_TRY(auto store, HttpStore::open(uri, std::move(options)));
+  return std::unique_ptr<Store>(std::move(store));
+}
+
 struct Scheme {
   std::string_view name;
   Opened (*open)(const StoreUri& uri, StoreOptions options);
 };
 
-constexpr Scheme kSchemes[] = {
-    {"mem", open_memory}, {"file", open_file}, {"redis", open_redis}, {"rediss", open_redis}};
+constexpr Scheme kSchemes[] = {{"mem", open_memory},   {"file", open_file}, {"redis", open_redis},
+                               {"rediss", open_redis}, {"s3", open_s3},     {"http", open_http},
+                               {"https", open_http}};
 
 std::string known_schemes() {
   std::string known;

@@ -307,6 +307,15 @@ Status UriParams::take_network(StoreOptions& options) {
   return ok_status();
 }
 
+std::vector<std::pair<std::string, std::string>> UriParams::rest() {
+  std::vector<std::pair<std::string, std::string>> left;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (!taken_[i]) left.push_back(uri_.params[i]);
+    taken_[i] = true;
+  }
+  return left;
+}
+
 Status UriParams::finish() const {
   if (!repeated_.empty()) {
     return make_error(ErrorCode::invalid_argument, "store URI '{}': option {} is there twice",

@@ -50,6 +50,8 @@ class UriParams {
   Status take_bool(std::string_view name, bool& value);
   // The options of StoreOptions that all stores behind a network have.
   Status take_network(StoreOptions& options);
+  // What nobody has taken, in order; from then on it is taken.
+  std::vector<std::pair<std::string, std::string>> rest();
   // The first error of the calls above, or invalid_argument for an option nobody took.
   Status finish() const;
 

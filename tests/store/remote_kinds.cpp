@@ -3,7 +3,9 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "http_front.h"
 #include "redis_server.h"
+#include "s3_server.h"
 #include "store_kinds.h"
 
 namespace kvcodec {
@@ -40,14 +42,35 @@ StoreFixture make_rediss(uint64_t) {
                  {.ca_file = server->ca_file()});
 }
 
+StoreFixture make_s3(uint64_t) {
+  static const auto server = std::make_shared<S3Server>();
+  return open_on(server, server->uri(new_prefix() + "/p"));
+}
+
+// Parts so small that many objects have some.
+StoreFixture make_s3_parts(uint64_t) {
+  static const auto server = std::make_shared<S3Server>();
+  return open_on(server, server->uri(new_prefix(), "&multipart_bytes=64K&part_bytes=256K"));
+}
+
+StoreFixture make_http(uint64_t) { return {nullptr, nullptr, std::make_unique<HttpFront>(true)}; }
+
+StoreFixture make_http_whole(uint64_t) {
+  return {nullptr, nullptr, std::make_unique<HttpFront>(false)};
+}
+
 }  // namespace
 
 std::vector<StoreKind> store_kinds() {
-  constexpr bool kUnbounded = false, kOnce = true;
+  constexpr bool kUnbounded = false, kOnce = true, kMaybeTwice = false;
   return {
       {"redis", make_redis, kUnbounded, kOnce, 2, RedisServer::missing},
       {"redis_parts", make_redis_parts, kUnbounded, kOnce, 2, RedisServer::missing},
       {"rediss", make_rediss, kUnbounded, kOnce, 2, RedisServer::missing},
+      {"s3", make_s3, kUnbounded, kMaybeTwice, 10, S3Server::missing},
+      {"s3_parts", make_s3_parts, kUnbounded, kMaybeTwice, 10, S3Server::missing},
+      {"http", make_http, kUnbounded, kOnce, 2},
+      {"http_whole", make_http_whole, kUnbounded, kOnce, 2},
   };
 }
 
