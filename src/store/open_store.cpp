@@ -6,6 +6,7 @@
 #include "store/memory_store.h"
 #include "store/redis_store.h"
 #include "store/s3_store.h"
+#include "store/sealed_store.h"
 #include "store/store_uri.h"
 
 namespace kvcodec {
@@ -71,9 +72,7 @@ std::string known_schemes() {
   return known;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Store>> open_store(std::string_view uri, const StoreOptions& options) {
+Opened open_plain(std::string_view uri, const StoreOptions& options) {
   if (uri.find(':') == std::string_view::npos) {
     return make_error(ErrorCode::invalid_argument,
                       "store URI '{}' has no scheme; this build knows {}", redact_uri(uri),
@@ -87,6 +86,15 @@ Result<std::unique_ptr<Store>> open_store(std::string_view uri, const StoreOptio
   }
   return make_error(ErrorCode::unsupported, "store URI '{}': unknown scheme; this build knows {}",
                     redact_uri(uri), known_schemes());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_store(std::string_view uri, const StoreOptions& options) {
+  KVCODEC_TRY(std::vector<AeadKey> keys, load_keys(options.encryption_key_file));
+  KVCODEC_TRY(std::unique_ptr<Store> store, open_plain(uri, options));
+  if (keys.empty()) return store;
+  return std::unique_ptr<Store>(std::make_unique<SealedStore>(std::move(store), std::move(keys)));
 }
 
 }  // namespace kvcodec

@@ -39,8 +39,8 @@ class S3Store final : public Store {
   struct Config {
     std::string shown{};
     std::string base_url{}, host{};  // the URL up to the path; the Host header
-    std::string base_path{};       // "/bucket" for path style, else empty
-    std::string prefix{};          // empty, or "some/where/"
+    std::string base_path{};         // "/bucket" for path style, else empty
+    std::string prefix{};            // empty, or "some/where/"
     std::string region{}, profile{};
     bool anonymous = false;
     uint64_t multipart_bytes = uint64_t{64} << 20, part_bytes = uint64_t{16} << 20;

@@ -5,6 +5,7 @@
 #include "faulty_store.h"
 #include "store/file_store.h"
 #include "store/memory_store.h"
+#include "store/sealed_store.h"
 #include "store_kinds.h"
 
 namespace kvcodec {
@@ -39,13 +40,22 @@ StoreFixture make_faulty(uint64_t max_bytes) {
   return fixture;
 }
 
+StoreFixture make_sealed_store(uint64_t max_bytes) {
+  auto keys = parse_keys(std::string(64, '7'), "test");
+  return {nullptr, nullptr,
+          std::make_unique<SealedStore>(
+              std::make_unique<MemoryStore>(StoreOptions{.max_bytes = max_bytes}), *keys)};
+}
+
 }  // namespace
 
 std::vector<StoreKind> store_kinds() {
   return {{"memory", make_memory},
           {"file", make_file},
           {"limited", make_limited},
-          {"faulty", make_faulty}};
+          {"faulty", make_faulty},
+          // Its bound is one of sealed bytes.
+          {"sealed", make_sealed_store, false}};
 }
 
 }  // namespace kvcodec
