@@ -38,6 +38,9 @@ class Store {
   virtual Result<std::vector<ObjectStat>> list(std::string_view prefix = "") = 0;
   // not_found where there is no such object.
   virtual Status remove(std::string_view name) = 0;
+  // Waits until all that was put is where it will stay: unavailable, with what is missing, where
+  // that takes longer than `timeout`. Only a tiered store that writes back has to wait.
+  virtual Status flush(std::chrono::milliseconds timeout);
 };
 
 struct StoreOptions {
@@ -52,7 +55,7 @@ struct StoreOptions {
   std::chrono::milliseconds stall_timeout{10000};
   std::chrono::milliseconds deadline{60000};
   uint32_t connections = 16;  // at most, kept open; more callers wait for one
-  std::string ca_file{};        // PEM certificates to trust; empty: the system's
+  std::string ca_file{};      // PEM certificates to trust; empty: the system's
   // Seals objects with AES-256-GCM under the keys in this file (docs/stores.md, "Encryption").
   // Empty: those of KVCODEC_KEY_FILE or KVCODEC_KEY, where one is set.
   std::string encryption_key_file{};
@@ -72,6 +75,24 @@ Result<std::vector<std::byte>> get_object(Store& store, std::string_view name, u
 // Presents `store` as if behind a link: get and put take the time their bytes need at
 // `bits_per_second`, all callers together. For demos and tests. Borrows `store`.
 std::unique_ptr<Store> limit_bandwidth(Store& store, double bits_per_second);
+
+struct TieredOptions {
+  // Objects found below are put into the levels above, whole, up to this size; 0: none are.
+  uint64_t promote_max_bytes = uint64_t{256} << 20;
+  // put returns when the levels above the last one have the object; the last one gets it later,
+  // from a copy in memory of at most queue_bytes in all. Beyond that put waits. A process that dies
+  // takes with it what only memory has; flush says when nothing is left to lose, and destruction
+  // waits for it as long as flush_timeout.
+  bool write_back = false;
+  uint64_t queue_bytes = uint64_t{256} << 20;
+  std::chrono::milliseconds flush_timeout{60000};
+};
+// Several stores as one, the fastest first and the one that has everything last: say memory over a
+// folder over S3. get and stat answer from the first level that has the object. Without write_back,
+// put succeeds when the last level has it. A level that is down is passed over; what it may have
+// and no other has, is its error, never not_found. At least two levels: invalid_argument.
+Result<std::unique_ptr<Store>> make_tiered_store(std::vector<std::unique_ptr<Store>> levels,
+                                                 const TieredOptions& options = {});
 
 struct GcReport {
   uint64_t objects_before = 0, bytes_before = 0;

@@ -55,14 +55,50 @@ Opened open_http(const StoreUri& uri, StoreOptions options) {
   return std::unique_ptr<Store>(std::move(store));
 }
 
+Opened open_plain(std::string_view uri, const StoreOptions& options);
+
+// "tiered:?level=mem:?max_bytes=1G&level=file:///var/kv&level=s3://bucket/p": in a level's URI '&'
+// and '%' are written %26 and %25.
+Opened open_tiered(const StoreUri& uri, StoreOptions options) {
+  UriParams params(uri);
+  TieredOptions tiered;
+  bool promote = true;
+  const std::vector<std::string> level_uris = params.take_all("level");
+  const std::string write = params.take("write").value_or("through");
+  KVCODEC_CHECK(params.take_bool("promote", promote));
+  KVCODEC_CHECK(params.take_bytes("promote_max_bytes", tiered.promote_max_bytes));
+  KVCODEC_CHECK(params.take_bytes("queue_bytes", tiered.queue_bytes));
+  KVCODEC_CHECK(params.finish());
+  if (uri.has_authority || !uri.path.empty() || (write != "through" && write != "back")) {
+    return make_error(
+        ErrorCode::invalid_argument,
+        "store URI '{}': expected tiered:?level=URI&level=URI... and write=through or "
+        "write=back",
+        uri.shown);
+  }
+  if (options.max_bytes > 0) {
+    return make_error(ErrorCode::unsupported,
+                      "store '{}': max_bytes: give each level its own, as mem:?max_bytes=1G",
+                      uri.shown);
+  }
+  if (!promote) tiered.promote_max_bytes = 0;
+  tiered.write_back = write == "back";
+  std::vector<std::unique_ptr<Store>> levels;
+  for (const std::string& level : level_uris) {
+    KVCODEC_TRY(std::unique_ptr<Store> store, open_plain(level, options));
+    levels.push_back(std::move(store));
+  }
+  return make_tiered_store(std::move(levels), tiered);
+}
+
 struct Scheme {
   std::string_view name;
   Opened (*open)(const StoreUri& uri, StoreOptions options);
 };
 
-constexpr Scheme kSchemes[] = {{"mem", open_memory},   {"file", open_file}, {"redis", open_redis},
-                               {"rediss", open_redis}, {"s3", open_s3},     {"http", open_http},
-                               {"https", open_http}};
+constexpr Scheme kSchemes[] = {
+    {"mem", open_memory}, {"file", open_file}, {"redis", open_redis}, {"rediss", open_redis},
+    {"s3", open_s3},      {"http", open_http}, {"https", open_http},  {"tiered", open_tiered}};
 
 std::string known_schemes() {
   std::string known;

@@ -51,6 +51,7 @@ class SealedStore final : public Store {
   // Leaves out what is no sealed object by its size.
   Result<std::vector<ObjectStat>> list(std::string_view prefix) override;
   Status remove(std::string_view name) override;
+  Status flush(std::chrono::milliseconds timeout) override { return below_->flush(timeout); }
 
  private:
   // Segments `first` to `last` as they came from below, or those of them that did.

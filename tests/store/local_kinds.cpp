@@ -47,6 +47,21 @@ StoreFixture make_sealed_store(uint64_t max_bytes) {
               std::make_unique<MemoryStore>(StoreOptions{.max_bytes = max_bytes}), *keys)};
 }
 
+StoreFixture make_tiered(const TieredOptions& options) {
+  StoreFixture fixture = make_file(0);
+  std::vector<std::unique_ptr<Store>> levels;
+  levels.push_back(std::make_unique<MemoryStore>(StoreOptions{.max_bytes = 30000}));
+  levels.push_back(std::make_unique<MemoryStore>(StoreOptions{.max_bytes = 100000}));
+  levels.push_back(std::move(fixture.store));
+  fixture.store = *make_tiered_store(std::move(levels), options);
+  return fixture;
+}
+
+StoreFixture make_tiered_through(uint64_t) { return make_tiered({}); }
+StoreFixture make_tiered_back(uint64_t) {
+  return make_tiered({.write_back = true, .queue_bytes = 20000});
+}
+
 }  // namespace
 
 std::vector<StoreKind> store_kinds() {
@@ -55,7 +70,9 @@ std::vector<StoreKind> store_kinds() {
           {"limited", make_limited},
           {"faulty", make_faulty},
           // Its bound is one of sealed bytes.
-          {"sealed", make_sealed_store, false}};
+          {"sealed", make_sealed_store, false},
+          {"tiered", make_tiered_through, false},
+          {"tiered_back", make_tiered_back, false}};
 }
 
 }  // namespace kvcodec
