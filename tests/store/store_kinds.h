@@ -48,6 +48,12 @@ inline std::vector<StoreKind> bounded_kinds() {
   return kinds;
 }
 
+inline std::vector<StoreKind> once_removing_kinds() {
+  auto kinds = store_kinds();
+  std::erase_if(kinds, [](const StoreKind& kind) { return !kind.removes_once; });
+  return kinds;
+}
+
 class EveryStore : public testing::TestWithParam<StoreKind> {
  protected:
   void SetUp() override {

@@ -14,6 +14,14 @@ namespace {
 using StoreThreads = EveryStore;
 INSTANTIATE_TEST_SUITE_P(All, StoreThreads, testing::ValuesIn(store_kinds()), kind_name);
 
+// Kinds that promise more than the others.
+using StoreRemovalThreads = EveryStore;
+INSTANTIATE_TEST_SUITE_P(All, StoreRemovalThreads, testing::ValuesIn(once_removing_kinds()),
+                         kind_name);
+using StoreBoundThreads = EveryStore;
+INSTANTIATE_TEST_SUITE_P(All, StoreBoundThreads, testing::ValuesIn(bounded_kinds()), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreBoundThreads);
+
 constexpr int kThreads = 4;
 constexpr size_t kMaxSize = 20000;
 
@@ -73,9 +81,8 @@ TEST_P(StoreThreads, WritersOfDifferentNamesDoNotDisturbEachOther) {
   EXPECT_EQ(names_of(store).size(), 5u * kThreads);
 }
 
-TEST_P(StoreThreads, RemovalHappensOnce) {
+TEST_P(StoreRemovalThreads, RemovalHappensOnce) {
   Store& store = open();
-  if (!GetParam().removes_once) GTEST_SKIP() << "it does not tell who removed an object";
   for (int round = 0; round < 20 / GetParam().slowness; ++round) {
     ASSERT_TRUE(succeeds(store.put("a", to_bytes("x"))));
     std::atomic<int> removed{0}, absent{0};
@@ -89,8 +96,7 @@ TEST_P(StoreThreads, RemovalHappensOnce) {
   }
 }
 
-TEST_P(StoreThreads, StaysWithinItsBound) {
-  if (!GetParam().bounded) GTEST_SKIP() << "its server bounds it";
+TEST_P(StoreBoundThreads, StaysWithinItsBound) {
   constexpr uint64_t kBound = 50000;
   Store& store = open(kBound);
   std::atomic<int> failed{0};
