@@ -3,7 +3,7 @@
 """Runs a benchmark of build/release and keeps its figures as bench/results/NAME.json, with the
 hardware, the date and the command; then run scripts/update_docs.py.
 
-Usage: bench/run.py hevc|hevc_decode|codec...
+Usage: bench/run.py hevc|hevc_decode|codec|store...
 
 The demo and bench/fidelity write their own: scripts/demo --json FILE, bench/fidelity/run.py --help.
 """
@@ -46,8 +46,15 @@ def run_codec():
     return " ".join(words), {"rows": json.loads(done.stdout)}
 
 
+def run_store():
+    words = ["build/release/bench/store_bench", "--repeat", "15"]
+    done = subprocess.run([*words, "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    return " ".join(words), {"rows": json.loads(done.stdout)}
+
+
 def main():
-    known = {"hevc": run_hevc, "hevc_decode": run_hevc_decode, "codec": run_codec}
+    known = {"hevc": run_hevc, "hevc_decode": run_hevc_decode, "codec": run_codec,
+             "store": run_store}
     names = sys.argv[1:]
     if not names or not set(names) <= set(known):
         print(__doc__)

@@ -67,6 +67,8 @@ Status run_publish(const PublishArgs& args) {
   }
   KVCODEC_TRY(const ModelPublish done, args.kv.empty() ? publish_text(*store, args.model, options)
                                                        : publish_file(*store, args));
+  // A tiered store that writes back has objects that only this process knows.
+  KVCODEC_CHECK(store->flush(std::chrono::hours(1)));
   const PublishReport& r = done.report;
   if (args.json) {
     print_json({{"namespace", to_hex(done.ns)},

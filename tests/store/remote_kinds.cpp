@@ -43,35 +43,43 @@ StoreFixture make_rediss(uint64_t) {
                  {.ca_file = server->ca_file()});
 }
 
-StoreFixture make_s3(uint64_t) {
+// It takes seconds to start.
+std::shared_ptr<S3Server> s3_server() {
   static const auto server = std::make_shared<S3Server>();
+  return server;
+}
+
+StoreFixture make_s3(uint64_t) {
+  const auto server = s3_server();
   return open_on(server, server->uri(new_prefix() + "/p"));
 }
 
 // Parts so small that many objects have some.
 StoreFixture make_s3_parts(uint64_t) {
-  static const auto server = std::make_shared<S3Server>();
+  const auto server = s3_server();
   return open_on(server, server->uri(new_prefix(), "&multipart_bytes=64K&part_bytes=256K"));
 }
 
-// A server behind a wire that breaks every few megabytes and stops more often.
+// A wire that breaks every few megabytes and stops more often.
 template <typename Server>
 struct Distant {
-  Server server;
+  explicit Distant(std::shared_ptr<Server> behind) : server(std::move(behind)) {}
+  std::shared_ptr<Server> server;
   LinkProxy proxy{
-      {.to_port = server.port(),
+      {.to_port = server->port(),
        .trace = LinkTrace::constant(20e9),
        .faults = {.seed = 1, .bytes_per_reset = 2e6, .bytes_per_stop = 3e5, .stop_ms = 2}}};
 };
 
 StoreFixture make_redis_flaky(uint64_t) {
-  static const auto distant = std::make_shared<Distant<RedisServer>>();
+  static const auto distant =
+      std::make_shared<Distant<RedisServer>>(std::make_shared<RedisServer>());
   return open_on(distant, fmt::format("redis://127.0.0.1:{}?part_bytes=64K&prefix={}",
                                       distant->proxy.port(), new_prefix()));
 }
 
 StoreFixture make_s3_flaky(uint64_t) {
-  static const auto distant = std::make_shared<Distant<S3Server>>();
+  static const auto distant = std::make_shared<Distant<S3Server>>(s3_server());
   return open_on(distant, fmt::format("s3://bucket/{}?endpoint=http%3A%2F%2F127.0.0.1%3A{}"
                                       "&multipart_bytes=512K&part_bytes=256K",
                                       new_prefix(), distant->proxy.port()));

@@ -111,7 +111,7 @@ TEST(S3Store, DoesNotRepeatWhatIsRefused) {
         std::pair{error_reply("301 x", "PermanentRedirect", {"x-amz-bucket-region: eu-x-1"}),
                   "region 'eu-x-1'"},
         std::pair{http_reply("418 x", "\x01\x02"), "status 418"}}) {
-    ScriptedS3 s3([&](const std::string&, int) { return reply; });
+    ScriptedS3 s3([reply = reply](const std::string&, int) { return reply; });
     const Status refused = s3.store().put("a", to_bytes("x"));
     EXPECT_TRUE(fails_with(refused, ErrorCode::io, text));
     EXPECT_EQ(refused.error().message.find(S3Server::kSecret), std::string::npos);
@@ -182,7 +182,7 @@ TEST(S3Store, RefusesAnswersToOtherQuestions) {
         http_reply("206 x", all.substr(0, 100),
                    {"Content-Range: bytes 0-99/1000", "Content-Range: bytes 1-100/1000"}),
         http_reply("416 x", "", {"Content-Range: bytes */1000"})}) {
-    ScriptedS3 s3([&](const std::string&, int) { return reply; });
+    ScriptedS3 s3([reply = reply](const std::string&, int) { return reply; });
     std::vector<std::byte> out(100);
     EXPECT_TRUE(fails_with(s3.store().get("a", out), ErrorCode::corrupt)) << reply.substr(0, 200);
   }
