@@ -128,6 +128,10 @@ Result<NetStream> NetStream::connect(const NetAddress& address, Deadline deadlin
   return last;
 }
 
+NetStream NetStream::adopt(UniqueFd fd, std::chrono::milliseconds stall_timeout) {
+  return NetStream(std::move(fd), "the socket", stall_timeout);
+}
+
 NetStream::NetStream(NetStream&& other) noexcept
     : fd_(std::move(other.fd_)),
       name_(std::move(other.name_)),
@@ -144,6 +148,7 @@ Status NetStream::start_tls(const NetAddress& address, Deadline deadline) {
   if (tls_ == nullptr || bio == nullptr) {
     return make_error(ErrorCode::internal, "TLS to {}: {}", name_, tls_error_text());
   }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a number in a pointer's place is all that is kept
   BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd_.get())));
   BIO_set_init(bio, 1);
   SSL_set_bio(tls_, bio, bio);

@@ -45,6 +45,8 @@ class NetStream {
  public:
   static Result<NetStream> connect(const NetAddress& address, Deadline deadline,
                                    std::chrono::milliseconds stall_timeout);
+  // A stream socket that is connected already, without TLS; it must not block.
+  static NetStream adopt(UniqueFd fd, std::chrono::milliseconds stall_timeout);
   NetStream(NetStream&& other) noexcept;
   NetStream& operator=(NetStream&&) = delete;
   ~NetStream();

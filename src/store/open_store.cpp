@@ -14,44 +14,45 @@ namespace {
 
 using Opened = Result<std::unique_ptr<Store>>;
 
-Opened open_memory(const StoreUri& uri, StoreOptions options) {
+Opened open_memory(const StoreUri& uri, const StoreOptions& options) {
   if (uri.has_authority || !uri.path.empty()) {
     return make_error(ErrorCode::invalid_argument, "store URI '{}': expected just mem:", uri.shown);
   }
   UriParams params(uri);
-  KVCODEC_CHECK(params.take_bytes("max_bytes", options.max_bytes));
+  StoreOptions own = options;
+  KVCODEC_CHECK(params.take_bytes("max_bytes", own.max_bytes));
   KVCODEC_CHECK(params.finish());
-  return std::unique_ptr<Store>(std::make_unique<MemoryStore>(options));
+  return std::unique_ptr<Store>(std::make_unique<MemoryStore>(own));
 }
 
 // "file:///path" (RFC 8089), percent-decoded.
-Opened open_file(const StoreUri& uri, StoreOptions options) {
+Opened open_file(const StoreUri& uri, const StoreOptions& options) {
   if (!uri.has_authority || !uri.host.empty() || !uri.user.empty() || uri.port != 0 ||
       uri.path.empty()) {
     return make_error(ErrorCode::invalid_argument,
                       "store URI '{}': expected file:///absolute/path, without a host", uri.shown);
   }
   UriParams params(uri);
-  KVCODEC_CHECK(params.take_bytes("max_bytes", options.max_bytes));
-  KVCODEC_CHECK(params.finish());
   FileStoreOptions file_options;
   file_options.max_bytes = options.max_bytes;
+  KVCODEC_CHECK(params.take_bytes("max_bytes", file_options.max_bytes));
+  KVCODEC_CHECK(params.finish());
   KVCODEC_TRY(auto store, FileStore::open(uri.path, file_options));
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Opened open_redis(const StoreUri& uri, StoreOptions options) {
-  KVCODEC_TRY(auto store, RedisStore::open(uri, std::move(options)));
+Opened open_redis(const StoreUri& uri, const StoreOptions& options) {
+  KVCODEC_TRY(auto store, RedisStore::open(uri, options));
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Opened open_s3(const StoreUri& uri, StoreOptions options) {
-  KVCODEC_TRY(auto store, S3Store::open(uri, std::move(options)));
+Opened open_s3(const StoreUri& uri, const StoreOptions& options) {
+  KVCODEC_TRY(auto store, S3Store::open(uri, options));
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Opened open_http(const StoreUri& uri, StoreOptions options) {
-  KVCODEC_TRY(auto store, HttpStore::open(uri, std::move(options)));
+Opened open_http(const StoreUri& uri, const StoreOptions& options) {
+  KVCODEC_TRY(auto store, HttpStore::open(uri, options));
   return std::unique_ptr<Store>(std::move(store));
 }
 
@@ -59,7 +60,7 @@ Opened open_plain(std::string_view uri, const StoreOptions& options);
 
 // "tiered:?level=mem:?max_bytes=1G&level=file:///var/kv&level=s3://bucket/p": in a level's URI '&'
 // and '%' are written %26 and %25.
-Opened open_tiered(const StoreUri& uri, StoreOptions options) {
+Opened open_tiered(const StoreUri& uri, const StoreOptions& options) {
   UriParams params(uri);
   TieredOptions tiered;
   bool promote = true;
@@ -93,7 +94,7 @@ Opened open_tiered(const StoreUri& uri, StoreOptions options) {
 
 struct Scheme {
   std::string_view name;
-  Opened (*open)(const StoreUri& uri, StoreOptions options);
+  Opened (*open)(const StoreUri& uri, const StoreOptions& options);
 };
 
 constexpr Scheme kSchemes[] = {

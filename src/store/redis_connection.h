@@ -44,6 +44,9 @@ class RedisConnection {
   static Result<RedisConnection> open(const NetAddress& address, const RedisLogin& login,
                                       Deadline deadline, std::chrono::milliseconds stall_timeout);
 
+  // Speaks over a stream that is open already, without logging in.
+  explicit RedisConnection(NetStream stream);
+
   // Adds a command; the bytes of `body`, if there is one, are its last argument. They are sent from
   // where they are, so they must stay until flush returns.
   Status send(std::initializer_list<std::string_view> arguments, Deadline deadline);
@@ -66,7 +69,6 @@ class RedisConnection {
   static constexpr int64_t kMaxReplyItems = 1 << 16;
 
  private:
-  explicit RedisConnection(NetStream stream);
   Status log_in(const RedisLogin& login, Deadline deadline);
   Result<std::string_view> read_line(Deadline deadline);
   Result<int64_t> read_length(std::string_view line, int64_t most) const;

@@ -44,6 +44,7 @@ std::string base64(const Digest& digest) {
 
 std::string s3_query(const std::vector<std::pair<std::string, std::string>>& query) {
   std::vector<std::string> parts;
+  parts.reserve(query.size());
   for (const auto& [name, value] : query) {
     parts.push_back(fmt::format("{}={}", percent_encode(name), percent_encode(value)));
   }
