@@ -185,23 +185,24 @@ Result<ObjectStat> TieredStore::stat(std::string_view name) {
 }
 
 Result<std::vector<ObjectStat>> TieredStore::list(std::string_view prefix) {
+  // Each object as stat tells it: by the first level that has it. What waits is listed before the
+  // levels are, or it could go to the last one unseen.
   std::map<std::string, ObjectStat> merged;
-  const auto merge = [&](std::vector<ObjectStat>&& listed, size_t level) {
-    for (ObjectStat& object : listed) {
-      if (level < levels_.size() && is_suspect(level, object.name)) continue;
-      const auto [at, added] = merged.try_emplace(object.name, object);
-      // The upper level's size; of all, the last use.
-      if (!added) at->second.last_used = std::max(at->second.last_used, object.last_used);
-    }
-  };
-  if (queue_ != nullptr) merge(queue_->list(prefix), levels_.size());
+  const auto waiting = queue_ != nullptr ? queue_->list(prefix) : std::vector<ObjectStat>{};
   for (size_t level = 0; level < levels_.size(); ++level) {
     auto listed = levels_[level]->list(prefix);
     if (!listed.ok()) {
       return make_error(listed.error().code, "level {} of the tiered store: {}", level,
                         listed.error().message);
     }
-    merge(*std::move(listed), level);
+    for (ObjectStat& object : *listed) {
+      if (!is_suspect(level, object.name)) merged.try_emplace(object.name, object);
+    }
+  }
+  for (const ObjectStat& object : waiting) {
+    const auto [at, added] = merged.try_emplace(object.name, object);
+    at->second.bytes = object.bytes;
+    at->second.last_used = std::max(at->second.last_used, object.last_used);
   }
   std::vector<ObjectStat> stats;
   stats.reserve(merged.size());
