@@ -3,7 +3,7 @@
 """Runs a benchmark of build/release and keeps its figures as bench/results/NAME.json, with the
 hardware, the date and the command; then run scripts/update_docs.py.
 
-Usage: bench/run.py hevc|hevc_decode|codec|fetch|scheduler... [-- ARGUMENTS]
+Usage: bench/run.py hevc|hevc_decode|codec|fetch|scheduler|store... [-- ARGUMENTS]
 
 ARGUMENTS go to fetch_bench: --kv FILE... of a model's own caches (.safetensors, by kvcodec fetch
 --out), --profile FILE. Without --kv the KV of this project's documents is made first, by the model
@@ -50,6 +50,12 @@ def run_codec():
     return " ".join(words), {"rows": json.loads(done.stdout)}
 
 
+def run_store():
+    words = ["build/release/bench/store_bench", "--repeat", "15"]
+    done = subprocess.run([*words, "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    return " ".join(words), {"rows": json.loads(done.stdout)}
+
+
 def make_kv(folder):
     """KV of the project's own documents through the test model, as a file."""
     text, tokens, out = (pathlib.Path(folder) / name for name in ("text.md", "tokens.json", "kv.safetensors"))
@@ -89,6 +95,7 @@ def main():
         "codec": run_codec,
         "fetch": run_fetch,
         "scheduler": run_scheduler,
+        "store": run_store,
     }
     names = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     if not names or not set(names) <= set(known):

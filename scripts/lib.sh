@@ -8,6 +8,7 @@ cache=${KVCODEC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvcodec}
 [[ $cache == /* ]] || cache=$PWD/$cache
 venv=$cache/venv
 llama_version=0.3.36 # of llama-cpp-python, see pypi.txt
+moto_version=5.2.5 # see pypi.txt
 model=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 # The second model of bench/fidelity, of another family: scripts/second-model fetches it.
 second_model=$cache/models/Qwen2.5-Coder-0.5B-Instruct.Q4.gguf

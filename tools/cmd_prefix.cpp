@@ -105,6 +105,8 @@ Status run_publish(const PublishArgs& args) {
     const std::string ids = json(done.tokens).dump();
     KVCODEC_CHECK(write_file(args.tokens_out, std::as_bytes(std::span(ids))));
   }
+  // A tiered store that writes back has objects that only this process knows.
+  KVCODEC_CHECK(store->flush(std::chrono::hours(1)));
   const PublishReport r = summed(done.reports);
   if (args.json) {
     print_json({{"namespace", to_hex(done.ns)},

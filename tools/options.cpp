@@ -127,7 +127,12 @@ Result<EncodeOptions> EncodeFlags::resolve(uint32_t key_dim, const Profile* load
 }
 
 void StoreFlags::add_to(CLI::App& command) {
-  command.add_option("--store", uri, "where objects are: file:///path")->required();
+  command
+      .add_option(
+          "--store", uri,
+          "where objects are: file:///path, redis://host, s3://bucket/prefix, https://host/path, "
+          "tiered:?level=... (docs/stores.md)")
+      ->required();
 }
 
 void StoreFlags::add_bound_to(CLI::App& command) {

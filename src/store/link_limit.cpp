@@ -46,6 +46,7 @@ class LinkLimitedStore final : public Store {
     return store_.list(prefix);
   }
   Status remove(std::string_view name) override { return store_.remove(name); }
+  Status flush(std::chrono::milliseconds timeout) override { return store_.flush(timeout); }
 
  private:
   Status check_rate() const {

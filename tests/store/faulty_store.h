@@ -91,6 +91,8 @@ class FaultyStore final : public Store {
     return store_.list(prefix);
   }
 
+  Status flush(std::chrono::milliseconds timeout) override { return store_.flush(timeout); }
+
   Status remove(std::string_view name) override {
     const Fault fault = ask(StoreOp::remove, name, 0, 0);
     if (fault.error && !fault.error_after) return *fault.error;

@@ -10,7 +10,7 @@ namespace kvcodec {
 namespace {
 
 using StoreEviction = EveryStore;
-INSTANTIATE_TEST_SUITE_P(All, StoreEviction, testing::ValuesIn(store_kinds()), kind_name);
+INSTANTIATE_TEST_SUITE_P(All, StoreEviction, testing::ValuesIn(bounded_kinds()), kind_name);
 
 using Names = std::vector<std::string>;
 
