@@ -501,3 +501,95 @@ def test_every_counter_is_documented(root):
 
     text = pathlib.Path(root, "docs", "connectors.md").read_text()
     assert not [name for name in COUNTERS if f"`{name}`" not in text]
+
+
+# The connector as vLLM makes it.
+
+
+def kv_config(spec, groups=1):
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+
+    names = [f"model.layers.{i}.self_attn.attn" for i in range(L)]
+    return KVCacheConfig(num_blocks=B, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(names, spec)] * groups)
+
+
+def vllm_config(policy="recompute", pipeline=1, **extra):
+    from vllm.config import KVTransferConfig
+
+    transfer = KVTransferConfig(kv_connector="KvCodecConnector", kv_connector_module_path="kvcodec.vllm", kv_role="kv_both",
+                                kv_load_failure_policy=policy, kv_connector_extra_config={"store": "mem:", **extra})  # fmt: skip
+    text = types.SimpleNamespace(hidden_size=64, num_attention_heads=2, head_dim=D, rope_theta=1e4)
+    return types.SimpleNamespace(
+        kv_transfer_config=transfer, cache_config=types.SimpleNamespace(block_size=N, cache_dtype="auto"),
+        parallel_config=types.SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=pipeline),
+        model_config=types.SimpleNamespace(hf_text_config=text, hf_config=types.SimpleNamespace(to_dict=dict), model="m",
+                                           quantization=None),
+        load_config=types.SimpleNamespace(load_format="auto"))  # fmt: skip
+
+
+def connect(spec=None, groups=1, role="WORKER", **options):
+    from kvcodec.vllm import KvCodecConnector
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    spec = spec or FullAttentionSpec(block_size=N, num_kv_heads=H, head_size=D, dtype=torch.float32)
+    return KvCodecConnector(vllm_config(**options), KVConnectorRole[role], kv_config(spec, groups))
+
+
+def test_what_the_connector_refuses_at_start():
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+
+    fields = dict(block_size=N, num_kv_heads=H, head_size=D)
+    with pytest.raises(ValueError, match="kv_load_failure_policy"):
+        connect(policy="fail")
+    with pytest.raises(Unsupported, match="2 KV cache groups"):
+        connect(groups=2)
+    with pytest.raises(Unsupported, match="SlidingWindowSpec"):
+        connect(SlidingWindowSpec(**fields, dtype=torch.float32, sliding_window=64))
+    with pytest.raises(Unsupported, match="uint8"):
+        connect(FullAttentionSpec(**fields, dtype=torch.uint8))
+    with pytest.raises(Unsupported, match="pipeline_parallel_size 2"):
+        connect(pipeline=2)
+    with pytest.raises(InvalidArgument, match="teir"):
+        connect(teir="exact")
+    with pytest.raises(Unsupported, match="not registered"):
+        connect().register_kv_caches({})
+
+
+def test_the_worker_saves_and_loads_through_vllms_interface():
+    """Two workers over one store, step by step, without an engine: what one saves, the other loads."""
+    from kvcodec.vllm.jobs import LoadJob, StepMetadata
+
+    names = [f"model.layers.{i}.self_attn.attn" for i in range(L)]
+    store = kvcodec.open_store("mem:")
+    caches, ns, keys = [], bytes(32), [b"k" * 32]
+    for _ in range(2):
+        worker = connect(chunk_tokens=2 * N)
+        worker._backing._store = store
+        tensors = {name: torch.randn(B, H, N, 2 * D) for name in names}
+        worker.register_kv_caches(tensors)
+        caches.append((worker, tensors))
+    (first, ours), (second, theirs) = caches
+    first.bind_connector_metadata(StepMetadata(saves=[SaveJob("r", 0, [ns], [keys], [4, 2])]))
+    first.start_load_kv(None)
+    first.wait_for_save()
+    first.clear_connector_metadata()
+    for tensor in ours.values():
+        held = tensor[[4, 2]].clone()
+        tensor[[4, 2]] = 0  # the engine may overwrite the blocks at once
+        tensor[[0, 1]] = held
+    first._saver.shutdown()
+    assert first.build_connector_worker_meta().saved == keys and first.get_kv_connector_stats().data["saves"] == 1
+    second.bind_connector_metadata(StepMetadata(loads=[LoadJob("q", 0, [ns], [keys], [3, 5])]))
+    second.start_load_kv(None)
+    ended = set()
+    deadline = time.monotonic() + 60
+    while not ended and time.monotonic() < deadline:
+        ended = second.get_finished(set())[1] or set()
+    assert ended == {"q"} and second.get_block_ids_with_load_errors() == set()
+    assert second.build_connector_worker_meta().loads["q"][0].tokens == 2 * N
+    assert second.get_finished(set()) == (None, None), "reported once"
+    for name in names:
+        assert torch.equal(theirs[name][[3, 5]], ours[name][[0, 1]])
+    for worker, _ in caches:
+        worker.shutdown()
