@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connector's parts by themselves: layouts, options, identity, decisions."""
+"""The connector's parts by themselves: options, identity, decisions, saves and loads."""
 
 import dataclasses
 import pathlib
@@ -18,160 +18,16 @@ from kvcodec.errors import InvalidArgument, Unavailable, Unsupported  # noqa: E4
 from kvcodec.vllm import identity as ident  # noqa: E402
 from kvcodec.vllm.backing import Backing  # noqa: E402
 from kvcodec.vllm.jobs import LoadResult, SaveJob, StepResults  # noqa: E402
-from kvcodec.vllm.layout import Heads, Layout, cpu_kernel, layer_order  # noqa: E402
+from kvcodec.vllm.layout import Layout  # noqa: E402
 from kvcodec.vllm.metrics import KvCodecStats  # noqa: E402
 from kvcodec.vllm.reuse import RETRY_EVERY, ReusePolicy  # noqa: E402
 from kvcodec.vllm.saving import Saver  # noqa: E402
 from kvcodec.vllm.scheduling import KeyMemory, SchedulerSide  # noqa: E402
 from kvcodec.vllm.settings import Settings  # noqa: E402
 
-L, B, H, N, D = 3, 6, 2, 32, 32
+from test_vllm_layout import D, H, L, N, B, fused, heads  # noqa: E402
+
 SHAPE = kvcodec.KvShape(L, H, D, dtype=kvcodec.DType.F32)
-
-
-def heads(dtype=torch.float32, value_dim=D, kv_heads=H):
-    return Heads(kv_heads, D, value_dim, N, dtype)
-
-
-# Layouts that vLLM has had (engines' tensors by layer), and keys and values [B, N, H, D] in them.
-def fused(dtype):
-    whole = torch.randn(L, B, H, N, 2 * D).to(dtype)
-    return list(whole), [(t[..., :D].transpose(1, 2), t[..., D:].transpose(1, 2)) for t in whole]
-
-
-def fused_nhd(dtype):
-    whole = torch.randn(L, B, N, H, 2 * D).to(dtype)
-    return list(whole.transpose(2, 3)), [(t[..., :D], t[..., D:]) for t in whole]
-
-
-def block_outermost(dtype):
-    whole = torch.randn(B, L, H, N, 2 * D).to(dtype)
-    return list(whole.transpose(0, 1)), [(t[..., :D].transpose(1, 2), t[..., D:].transpose(1, 2)) for t in whole.transpose(0, 1)]
-
-
-def kv_second(dtype):
-    whole = torch.randn(L, B, 2, N, H, D).to(dtype)
-    return list(whole), [(t[:, 0], t[:, 1]) for t in whole]
-
-
-def kv_first(dtype):
-    whole = torch.randn(L, 2, B, N, H, D).to(dtype)
-    return list(whole), [(t[0], t[1]) for t in whole]
-
-
-def allocated_apart(dtype):
-    tensors = [torch.randn(B, H, N, 2 * D).to(dtype) for _ in range(L)]
-    return tensors, [(t[..., :D].transpose(1, 2), t[..., D:].transpose(1, 2)) for t in tensors]
-
-
-LAYOUTS = [fused, fused_nhd, block_outermost, kv_second, kv_first, allocated_apart]
-BLOCKS = [4, 1, 5]
-
-
-def expected(pairs, kind):
-    rows = torch.stack([pair[kind][BLOCKS].reshape(-1, H, D) for pair in pairs])
-    return (rows.view(torch.uint16) if rows.dtype == torch.bfloat16 else rows).numpy()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("make", LAYOUTS)
-def test_layouts_are_read_and_written(make, dtype):
-    tensors, pairs = make(dtype)
-    layout = Layout(tensors, heads(dtype))
-    staged = layout.staging(3)
-    layout.gather(BLOCKS, staged)
-    seen = kvcodec.arrays.views(staged)
-    assert all(np.array_equal(seen[kind], expected(pairs, kind)) for kind in (0, 1))
-    in_place = layout.cache(BLOCKS)
-    assert (in_place is None) == (make is allocated_apart)
-    if in_place is not None:
-        assert kvcodec.encode_chunk(in_place) == kvcodec.encode_chunk(staged)
-    object_ = kvcodec.encode_chunk(staged)
-    others = [t.clone() for t in tensors]
-    for pair in pairs:
-        pair[0][BLOCKS] = 0
-        pair[1][BLOCKS] = 0
-    if in_place is not None:
-        kvcodec.decode_chunk(object_, in_place)
-    else:
-        layout.scatter(staged, BLOCKS)
-    assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(tensors, others))
-
-
-def test_mla_has_no_values():
-    tensors = [torch.randn(B, N, D) for _ in range(L)]
-    layout = Layout(tensors, heads(value_dim=0, kv_heads=1))
-    staged = layout.staging(3)
-    layout.gather(BLOCKS, staged)
-    assert layout.shape.value_dim == 0
-    assert np.array_equal(kvcodec.arrays.views(staged)[0][:, :, 0], torch.stack([t[BLOCKS].reshape(-1, D) for t in tensors]))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_what_the_cpu_kernel_writes_is_what_is_read(dtype, monkeypatch):
-    from vllm.v1.attention.backends import cpu_attn
-
-    # Some virtual machines show AMX and trap at its first instruction.
-    monkeypatch.setattr(cpu_attn.torch.cpu, "_is_amx_tile_supported", lambda: False)
-    tensors = [torch.zeros(B, H, N, 2 * D, dtype=dtype) for _ in range(L)]
-    from vllm import _custom_ops as ops
-
-    keys, values = (torch.randn(L, 3 * N, H, D).to(dtype) for _ in range(2))
-    slots = torch.cat([torch.arange(N) + block * N for block in BLOCKS])
-    isa = cpu_attn._get_attn_isa(dtype, N, D)
-    for tensor, key, value in zip(tensors, keys, values):
-        halves = tensor.view(B, H, 2 * N, D).chunk(2, dim=2)
-        ops.cpu_attn_reshape_and_cache(key, value, *halves, slots, isa)
-    layout = Layout(tensors, heads(dtype), cpu_kernel(heads(dtype)))
-    staged = layout.staging(3)
-    layout.gather(BLOCKS, staged)
-    bits = (lambda t: t.view(torch.uint16).numpy()) if dtype == torch.bfloat16 else (lambda t: t.numpy())
-    seen = kvcodec.arrays.views(staged)
-    assert np.array_equal(seen[0], bits(keys)) and np.array_equal(seen[1], bits(values))
-
-
-def scrambled_kernel(key, value, cache, slots):
-    """Packs in an order that no strides describe, as kernels for matrix units do."""
-    n, d = cache.shape[2], key.shape[2]
-    flat = torch.cat([key.reshape(-1), value.reshape(-1)])
-    order = torch.randperm(2 * n * d, generator=torch.Generator().manual_seed(3))
-    cache.view(-1)[order] = flat
-
-
-def test_a_packed_order_goes_through_staging():
-    tensors = [torch.randn(B, H, N, 2 * D) for _ in range(L)]
-    layout = Layout(tensors, heads(), scrambled_kernel)
-    assert layout.cache(BLOCKS) is None and "permuted" in layout.describe()
-    keys, values = (torch.randn(H, N, D) for _ in range(2))
-    for h in range(H):
-        scrambled_kernel(keys[h][:, None], values[h][:, None], tensors[1][5, h][None, None], None)
-    staged = layout.staging(3)
-    layout.gather(BLOCKS, staged)
-    seen = kvcodec.arrays.views(staged)
-    assert np.array_equal(seen[0][1, 2 * N :], keys.transpose(0, 1)) and np.array_equal(seen[1][1, 2 * N :], values.transpose(0, 1))
-    others = [t.clone() for t in tensors]
-    for tensor in tensors:
-        tensor[BLOCKS] = 0
-    layout.scatter(staged, BLOCKS)
-    assert all(torch.equal(a, b) for a, b in zip(tensors, others))
-
-
-def test_a_kernel_that_is_not_understood_is_refused():
-    tensors = [torch.zeros(B, H, N, 2 * D)]
-    for kernel in (lambda *a: None, lambda k, v, cache, s: cache.fill_(1), lambda k, v, cache, s: cache.view(-1).copy_(cache.view(-1) * 0)):
-        with pytest.raises(Unsupported, match="once in its block"):
-            Layout(tensors, heads(), kernel)
-
-
-@pytest.mark.parametrize("shape", [(B, H, N, D), (B, N, H, 2 * D), (B, H, N, 2 * D + 2), (B, N, 2 * D), (3, B, N, H, D)])
-def test_unknown_shapes_are_refused(shape):
-    with pytest.raises(Unsupported, match="expected"):
-        Layout([torch.zeros(shape)], Heads(H, D, D, N + 1, torch.float32))
-
-
-def test_layers_are_in_the_order_of_their_numbers():
-    names = [f"model.layers.{i}.self_attn.attn" for i in (10, 9, 0, 1)]
-    assert layer_order(names) == [names[2], names[3], names[1], names[0]]
 
 
 # Options.
@@ -501,3 +357,95 @@ def test_every_counter_is_documented(root):
 
     text = pathlib.Path(root, "docs", "connectors.md").read_text()
     assert not [name for name in COUNTERS if f"`{name}`" not in text]
+
+
+# The connector as vLLM makes it.
+
+
+def kv_config(spec, groups=1):
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+
+    names = [f"model.layers.{i}.self_attn.attn" for i in range(L)]
+    return KVCacheConfig(num_blocks=B, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(names, spec)] * groups)
+
+
+def vllm_config(policy="recompute", pipeline=1, **extra):
+    from vllm.config import KVTransferConfig
+
+    transfer = KVTransferConfig(kv_connector="KvCodecConnector", kv_connector_module_path="kvcodec.vllm", kv_role="kv_both",
+                                kv_load_failure_policy=policy, kv_connector_extra_config={"store": "mem:", **extra})  # fmt: skip
+    text = types.SimpleNamespace(hidden_size=64, num_attention_heads=2, head_dim=D, rope_theta=1e4)
+    return types.SimpleNamespace(
+        kv_transfer_config=transfer, cache_config=types.SimpleNamespace(block_size=N, cache_dtype="auto"),
+        parallel_config=types.SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=pipeline),
+        model_config=types.SimpleNamespace(hf_text_config=text, hf_config=types.SimpleNamespace(to_dict=dict), model="m",
+                                           quantization=None),
+        load_config=types.SimpleNamespace(load_format="auto"))  # fmt: skip
+
+
+def connect(spec=None, groups=1, role="WORKER", **options):
+    from kvcodec.vllm import KvCodecConnector
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    spec = spec or FullAttentionSpec(block_size=N, num_kv_heads=H, head_size=D, dtype=torch.float32)
+    return KvCodecConnector(vllm_config(**options), KVConnectorRole[role], kv_config(spec, groups))
+
+
+def test_what_the_connector_refuses_at_start():
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+
+    fields = dict(block_size=N, num_kv_heads=H, head_size=D)
+    with pytest.raises(ValueError, match="kv_load_failure_policy"):
+        connect(policy="fail")
+    with pytest.raises(Unsupported, match="2 KV cache groups"):
+        connect(groups=2)
+    with pytest.raises(Unsupported, match="SlidingWindowSpec"):
+        connect(SlidingWindowSpec(**fields, dtype=torch.float32, sliding_window=64))
+    with pytest.raises(Unsupported, match="uint8"):
+        connect(FullAttentionSpec(**fields, dtype=torch.uint8))
+    with pytest.raises(Unsupported, match="pipeline_parallel_size 2"):
+        connect(pipeline=2)
+    with pytest.raises(InvalidArgument, match="teir"):
+        connect(teir="exact")
+    with pytest.raises(Unsupported, match="not registered"):
+        connect().register_kv_caches({})
+
+
+def test_the_worker_saves_and_loads_through_vllms_interface():
+    """Two workers over one store, step by step, without an engine: what one saves, the other loads."""
+    from kvcodec.vllm.jobs import LoadJob, StepMetadata
+
+    names = [f"model.layers.{i}.self_attn.attn" for i in range(L)]
+    store = kvcodec.open_store("mem:")
+    caches, ns, keys = [], bytes(32), [b"k" * 32]
+    for _ in range(2):
+        worker = connect(chunk_tokens=2 * N)
+        worker._backing._store = store
+        tensors = {name: torch.randn(B, H, N, 2 * D) for name in names}
+        worker.register_kv_caches(tensors)
+        caches.append((worker, tensors))
+    (first, ours), (second, theirs) = caches
+    first.bind_connector_metadata(StepMetadata(saves=[SaveJob("r", 0, [ns], [keys], [4, 2])]))
+    first.start_load_kv(None)
+    first.wait_for_save()
+    first.clear_connector_metadata()
+    for tensor in ours.values():
+        held = tensor[[4, 2]].clone()
+        tensor[[4, 2]] = 0  # the engine may overwrite the blocks at once
+        tensor[[0, 1]] = held
+    first._saver.shutdown()
+    assert first.build_connector_worker_meta().saved == keys and first.get_kv_connector_stats().data["saves"] == 1
+    second.bind_connector_metadata(StepMetadata(loads=[LoadJob("q", 0, [ns], [keys], [3, 5])]))
+    second.start_load_kv(None)
+    ended = set()
+    deadline = time.monotonic() + 60
+    while not ended and time.monotonic() < deadline:
+        ended = second.get_finished(set())[1] or set()
+    assert ended == {"q"} and second.get_block_ids_with_load_errors() == set()
+    assert second.build_connector_worker_meta().loads["q"][0].tokens == 2 * N
+    assert second.get_finished(set()) == (None, None), "reported once"
+    for name in names:
+        assert torch.equal(theirs[name][[3, 5]], ours[name][[0, 1]])
+    for worker, _ in caches:
+        worker.shutdown()

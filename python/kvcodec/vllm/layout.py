@@ -195,7 +195,8 @@ class Layout:
             tensor = torch.from_numpy(plane)
             if self.heads.dtype == torch.bfloat16:
                 tensor = tensor.view(torch.bfloat16)
-            result.append(tensor.view(tensor.shape[0], -1, self.heads.block_tokens, *tensor.shape[2:]))
+            layers, tokens, *rest = tensor.shape
+            result.append(tensor.view(layers, tokens // self.heads.block_tokens, self.heads.block_tokens, *rest))
         return result
 
     def gather(self, block_ids: list[int], into: KvCache) -> None:

@@ -47,7 +47,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(model, log, *, connector=None, timeout=240):
+def serve(model, log, *, connector=None, timeout=420):
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--served-model-name", "m", "--port", str(port),
                "--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-model-len", "2048",
