@@ -51,7 +51,7 @@ bool send_some(int fd, Slice& slice) {
 
 }  // namespace
 
-double LinkProxy::Lane::reserve(const LinkTrace& trace, double now, size_t bytes) {
+double LinkProxy::Lane::reserve(const WireTrace& trace, double now, size_t bytes) {
   const std::lock_guard guard(mutex_);
   free_at_ = trace.finish(std::max(free_at_, now), static_cast<double>(bytes));
   return free_at_;

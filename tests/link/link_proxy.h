@@ -27,7 +27,7 @@ class LinkProxy {
     uint16_t to_port = 0;
     std::string to_host = "127.0.0.1";
     uint16_t listen_port = 0;  // 0: any that is free
-    LinkTrace trace = LinkTrace::constant(1e12);
+    WireTrace trace = WireTrace::constant(1e12);
     WireFaults faults{};
   };
   // Bytes are counted when the link takes them.
@@ -49,7 +49,7 @@ class LinkProxy {
   class Lane {
    public:
     // Reserves the link for `bytes` that came at `now`; returns when they have crossed, in seconds.
-    double reserve(const LinkTrace& trace, double now, size_t bytes);
+    double reserve(const WireTrace& trace, double now, size_t bytes);
 
    private:
     std::mutex mutex_;

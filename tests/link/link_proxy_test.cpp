@@ -13,14 +13,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-LinkTrace trace_of(std::string_view text) {
-  auto trace = LinkTrace::parse(text, "test");
+WireTrace trace_of(std::string_view text) {
+  auto trace = WireTrace::parse(text, "test");
   EXPECT_TRUE(trace.ok()) << trace.error().message;
   return *trace;
 }
 
-TEST(LinkTrace, FollowsItsRates) {
-  const LinkTrace trace = trace_of("# a comment\n0 8M\n2 800K # a tenth\n4 0\n5 8M\n\nloop 6\n");
+TEST(WireTrace, FollowsItsRates) {
+  const WireTrace trace = trace_of("# a comment\n0 8M\n2 800K # a tenth\n4 0\n5 8M\n\nloop 6\n");
   EXPECT_DOUBLE_EQ(trace.rate(0), 1e6);
   EXPECT_DOUBLE_EQ(trace.rate(1.999), 1e6);
   EXPECT_DOUBLE_EQ(trace.rate(2), 1e5);
@@ -32,13 +32,13 @@ TEST(LinkTrace, FollowsItsRates) {
   EXPECT_DOUBLE_EQ(trace.finish(3.5, 6e4), 5.01) << "over an outage";
   EXPECT_DOUBLE_EQ(trace.finish(0, 3.2e6), 6.0) << "all of a round";
   EXPECT_DOUBLE_EQ(trace.finish(0, 6.4e6), 12.0);
-  EXPECT_DOUBLE_EQ(LinkTrace::constant(40e9).finish(3, 5e9), 4.0);
+  EXPECT_DOUBLE_EQ(WireTrace::constant(40e9).finish(3, 5e9), 4.0);
   EXPECT_TRUE(std::isinf(trace_of("0 8M\n1 0\n").finish(0, 2e6)));
   EXPECT_TRUE(std::isinf(trace_of("0 0\nloop 1\n").finish(0, 1)));
 }
 
-TEST(LinkTrace, JittersTheSameEachTime) {
-  const LinkTrace one = trace_of("0 8M\njitter 0.3 50\nseed 7"), same = one,
+TEST(WireTrace, JittersTheSameEachTime) {
+  const WireTrace one = trace_of("0 8M\njitter 0.3 50\nseed 7"), same = one,
                   other = trace_of("0 8M\njitter 0.3 50\nseed 8");
   double sum = 0, least = 2e6, most = 0, different = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -62,8 +62,8 @@ TEST(LinkTrace, JittersTheSameEachTime) {
   EXPECT_NEAR(at, one.finish(0, 1e6), 1e-9);
 }
 
-TEST(LinkTrace, CountsResets) {
-  const LinkTrace trace = trace_of("0 1G\n1 reset\n2.5 reset\nloop 4\nlatency 2.5");
+TEST(WireTrace, CountsResets) {
+  const WireTrace trace = trace_of("0 1G\n1 reset\n2.5 reset\nloop 4\nlatency 2.5");
   EXPECT_DOUBLE_EQ(trace.latency_s(), 0.0025);
   EXPECT_EQ(trace.resets(0.99), 0u);
   EXPECT_EQ(trace.resets(1), 1u);
@@ -71,17 +71,17 @@ TEST(LinkTrace, CountsResets) {
   EXPECT_EQ(trace.resets(5.5), 3u);
 }
 
-TEST(LinkTrace, RefusesWhatIsNoTrace) {
+TEST(WireTrace, RefusesWhatIsNoTrace) {
   for (const char* text : {"", "# nothing", "loop 5", "0", "0 1X", "0 -1G", "x 1G", "1 1G\n1 2G",
                            "2 1G\n1 2G", "0 1G\nloop 0", "0 1G\n5 2G\nloop 5", "0 1G\njitter 1 50",
                            "0 1G\njitter 0.5 0", "0 1G\nlatency x", "0 1G 2G", "0 inf", "nan 1G"}) {
-    const auto trace = LinkTrace::parse(text, "test");
+    const auto trace = WireTrace::parse(text, "test");
     EXPECT_FALSE(trace.ok()) << text;
     if (!trace.ok()) {
       EXPECT_NE(trace.error().message.find("test"), std::string::npos);
     }
   }
-  EXPECT_FALSE(LinkTrace::load("/nonexistent").ok());
+  EXPECT_FALSE(WireTrace::load("/nonexistent").ok());
 }
 
 TEST(WireFaults, AreTheSameForTheSameBytes) {
@@ -158,7 +158,7 @@ TEST(LinkProxy, ForwardsUnchangedAndNoFasterThanItsLink) {
 
 TEST(LinkProxy, SharesItsLinkAmongConnections) {
   ScriptedServer server(echo());
-  const LinkProxy proxy({.to_port = server.port(), .trace = LinkTrace::constant(80e6)});
+  const LinkProxy proxy({.to_port = server.port(), .trace = WireTrace::constant(80e6)});
   const std::string text(100000, 'x');
   const auto began = std::chrono::steady_clock::now();
   {

@@ -48,14 +48,14 @@ std::vector<std::string_view> words_of(std::string_view line) {
 
 }  // namespace
 
-LinkTrace LinkTrace::constant(double bits_per_second) {
-  LinkTrace trace;
+WireTrace WireTrace::constant(double bits_per_second) {
+  WireTrace trace;
   trace.pieces_.push_back({0, bits_per_second / 8});
   return trace;
 }
 
-Result<LinkTrace> LinkTrace::parse(std::string_view text, std::string_view where) {
-  LinkTrace trace;
+Result<WireTrace> WireTrace::parse(std::string_view text, std::string_view where) {
+  WireTrace trace;
   size_t number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -112,20 +112,20 @@ Result<LinkTrace> LinkTrace::parse(std::string_view text, std::string_view where
   return trace;
 }
 
-Result<LinkTrace> LinkTrace::load(const std::string& path) {
+Result<WireTrace> WireTrace::load(const std::string& path) {
   std::ifstream file(path);
   if (!file) return make_error(ErrorCode::io, "open trace {}: it cannot be read", path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   return parse(text, path);
 }
 
-double LinkTrace::jitter_factor(double at) const {
+double WireTrace::jitter_factor(double at) const {
   if (jitter_ == 0) return 1;
   const auto period = static_cast<uint64_t>(at / jitter_period_s_ + 1e-9);
   return 1 - jitter_ + 2 * jitter_ * unit_fraction(mix(seed_, period));
 }
 
-double LinkTrace::rate(double at) const {
+double WireTrace::rate(double at) const {
   const double within = std::isinf(loop_s_) ? at : std::fmod(at, loop_s_);
   const auto after = std::upper_bound(pieces_.begin(), pieces_.end(), within,
                                       [](double t, const Piece& piece) { return t < piece.begin; });
@@ -133,7 +133,7 @@ double LinkTrace::rate(double at) const {
   return piece.bytes_per_second * jitter_factor(at);
 }
 
-double LinkTrace::next_change(double at) const {
+double WireTrace::next_change(double at) const {
   const double turns = std::isinf(loop_s_) ? 0 : std::floor(at / loop_s_);
   const double base = std::isinf(loop_s_) ? 0 : turns * loop_s_;
   double next = std::isinf(loop_s_) ? kForever : base + loop_s_;
@@ -149,7 +149,7 @@ double LinkTrace::next_change(double at) const {
   return next;
 }
 
-double LinkTrace::finish(double begin, double bytes) const {
+double WireTrace::finish(double begin, double bytes) const {
   double at = begin;
   // A loop without any rate never ends: it is tried once round, and given up.
   double idle_since = begin;
@@ -168,14 +168,14 @@ double LinkTrace::finish(double begin, double bytes) const {
   return at;
 }
 
-uint64_t LinkTrace::resets(double at) const {
+uint64_t WireTrace::resets(double at) const {
   const double turns = std::isinf(loop_s_) ? 0 : std::floor(at / loop_s_);
   const double within = at - (std::isinf(loop_s_) ? 0 : turns * loop_s_);
   const auto passed = std::upper_bound(resets_.begin(), resets_.end(), within) - resets_.begin();
   return static_cast<uint64_t>(turns) * resets_.size() + static_cast<uint64_t>(passed);
 }
 
-double LinkTrace::peak() const {
+double WireTrace::peak() const {
   double most = 0;
   for (const Piece& piece : pieces_) most = std::max(most, piece.bytes_per_second);
   return most;

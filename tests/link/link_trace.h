@@ -24,12 +24,12 @@ namespace kvcodec {
 //   jitter 0.3 50   each 50 ms the rate gets a factor of its own between 0.7 and 1.3
 //   latency 2.5     each way, in ms
 //   seed 7          of jitter
-class LinkTrace {
+class WireTrace {
  public:
-  static LinkTrace constant(double bits_per_second);
+  static WireTrace constant(double bits_per_second);
   // invalid_argument names the line.
-  static Result<LinkTrace> parse(std::string_view text, std::string_view where);
-  static Result<LinkTrace> load(const std::string& path);
+  static Result<WireTrace> parse(std::string_view text, std::string_view where);
+  static Result<WireTrace> load(const std::string& path);
 
   // In bytes per second, `at` seconds after the link was made.
   double rate(double at) const;

@@ -41,10 +41,10 @@ Result<LinkProxy::Options> parse(int count, char** words) {
     } else if (flag == "--listen") {
       good = good && parse_port(value, options.listen_port);
     } else if (flag == "--rate") {
-      KVCODEC_TRY(options.trace, LinkTrace::parse("0 " + value, "--rate"));
+      KVCODEC_TRY(options.trace, WireTrace::parse("0 " + value, "--rate"));
       has_rate = true;
     } else if (flag == "--trace") {
-      KVCODEC_TRY(options.trace, LinkTrace::load(value));
+      KVCODEC_TRY(options.trace, WireTrace::load(value));
       has_rate = true;
     } else {
       good = false;

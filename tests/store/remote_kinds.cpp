@@ -67,7 +67,7 @@ struct Distant {
   std::shared_ptr<Server> server;
   LinkProxy proxy{
       {.to_port = server->port(),
-       .trace = LinkTrace::constant(20e9),
+       .trace = WireTrace::constant(20e9),
        .faults = {.seed = 1, .bytes_per_reset = 2e6, .bytes_per_stop = 3e5, .stop_ms = 2}}};
 };
 
