@@ -18,8 +18,8 @@
 namespace kvcodec::bench {
 
 struct Settings {
-  std::string keys = KVCODEC_CODEC_DATA "/smollm2_gpl3.f16", values,
-              profile;  // no values: one file of both
+  std::string keys = KVCODEC_CODEC_DATA "/smollm2_gpl3.f16", values, profile,
+              codes;  // no values: one file of both
   uint32_t layers = 2, heads = 3, dim = 64, chunk = 256, stride = 1, repeat = 3;
   double rope_base = 100000;
   int threads = 2;
@@ -118,6 +118,8 @@ inline Settings parse_settings(int argc, char** argv, const char* usage) {
       settings.values = value;
     else if (name == "--profile")
       settings.profile = value;
+    else if (name == "--codes")
+      settings.codes = value;
     else if (name == "--layers")
       settings.layers = count;
     else if (name == "--heads")

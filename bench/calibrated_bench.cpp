@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calibrated tiers on a cache and its model's profile: size, distortion, speed of the whole and
 // of each stage of restoring, and of the matrix product's variants. See bench/README.md.
+#include <array>
+#include <cmath>
 #include <cstdio>
+#include <fstream>
 
 #include "bench_cache.h"
 #include "codec/chunk_decoder.h"
@@ -19,8 +22,46 @@ struct Figures {
   double encode = 0, decode = 0, load = 0, restore = 0, scatter = 0;  // seconds, one thread
 };
 
+// The codes of a tier, as pictures hold them, and how often each component has each.
+struct Codes {
+  std::vector<uint8_t> samples;
+  std::vector<std::vector<std::array<uint32_t, 256>>> counts;  // [group][component]
+  double picture_bytes = 0;
+
+  void add(const DecodedChunk& chunk, const ChunkInfo& info) {
+    counts.resize(chunk.header.groups.size());
+    for (size_t g = 0; g < counts.size(); ++g) {
+      counts[g].resize(chunk.header.groups[g].components);
+      const LiveSamples live(chunk.groups[g], chunk.header, chunk.contents);
+      for (uint32_t row = 0; row < chunk.header.groups[g].live_rows; ++row) {
+        const uint8_t* at = live.at(row);
+        samples.insert(samples.end(), at, at + chunk.header.tokens);
+        for (uint32_t t = 0; t < chunk.header.tokens; ++t) ++counts[g][row][at[t]];
+      }
+    }
+    for (const PictureInfo& picture : info.pictures)
+      picture_bytes += static_cast<double>(picture.bytes);
+  }
+  // Bits of all codes by the order-0 entropy of each component, over all chunks; tables cost
+  // nothing. Rows that are not live in a chunk are zeros there.
+  double entropy(double tokens) const {
+    double bits = 0;
+    for (const auto& group : counts) {
+      for (const auto& component : group) {
+        double seen = 0;
+        for (uint32_t n : component) seen += n;
+        for (size_t sample = 0; sample < component.size(); ++sample) {
+          const double n = component[sample] + (sample == 128 ? tokens - seen : 0);
+          if (n > 0) bits -= n * std::log2(n / tokens);
+        }
+      }
+    }
+    return bits;
+  }
+};
+
 void time_chunk(const Settings& settings, const Cache& cache, TokenRange range,
-                const EncodeOptions& options, Figures& f) {
+                const EncodeOptions& options, Figures& f, Codes& codes) {
   ChunkId id;
   id.first_token = range.first;
   std::vector<std::byte> object;
@@ -51,6 +92,7 @@ void time_chunk(const Settings& settings, const Cache& cache, TokenRange range,
     });
   }
   const ChunkInfo info = value_or_fail(read_chunk_info(object));
+  if (!chunk.panels.empty()) codes.add(chunk, info);
   f.values += static_cast<double>(info.values());
   f.tokens += info.tokens;
   f.bytes += static_cast<double>(info.object_bytes);
@@ -122,17 +164,28 @@ void run(const Settings& settings) {
     options.threads = 1;
     options.verify = false;
     Figures f;
+    Codes codes;
     const uint32_t chunk = std::min(settings.chunk, cache.geometry.tokens);
     for (uint32_t first = 0; first + chunk <= cache.geometry.tokens;
          first += chunk * settings.stride)
-      time_chunk(settings, cache, {first, chunk}, options, f);
+      time_chunk(settings, cache, {first, chunk}, options, f, codes);
     report_tier(tier, f);
+    fmt::print(
+        "  pictures {:.4f} bits a value, order-0 entropy a component {:.4f}: {:+.1f} %; {} codes\n",
+        8 * codes.picture_bytes / f.values, codes.entropy(f.tokens) / f.values,
+        100 * (8 * codes.picture_bytes / codes.entropy(f.tokens) - 1), codes.samples.size());
+    if (settings.codes.empty()) continue;
+    std::ofstream file(settings.codes + "." + tier_name(tier), std::ios::binary);
+    file.write(reinterpret_cast<const char*>(codes.samples.data()),
+               static_cast<std::streamsize>(codes.samples.size()));
+    if (!file) fail(settings.codes + ": cannot be written");
   }
 }
 
 constexpr const char* kUsage =
     "calibrated_bench --profile FILE --keys FILE --values FILE --layers N --heads N --dim N\n"
-    "                 [--repeat N] [--chunk TOKENS] [--every N-TH CHUNK]\n"
+    "                 [--repeat N] [--chunk TOKENS] [--every N-TH CHUNK] [--codes FILE]\n"
+    "--codes writes the codes of each tier, FILE.TIER, for other coders.\n"
     "Caches are f16, [layer][token][head][dim].\n";
 
 }  // namespace

@@ -31,10 +31,10 @@ CalibratedEncoder::CalibratedEncoder(const KvSource& source, TokenRange range,
 
 // Codes at options.tier or the finest that is needed; false where none is fine enough.
 Result<bool> CalibratedEncoder::quantise() {
-  KVCODEC_CHECK(analyse());
   const double budget = noise_budget();
   for (size_t tier = tier_index(options_.tier) + 1; tier-- > 0;) {
     header_.tier = kCalibratedTiers[tier];
+    KVCODEC_CHECK(analyse(profile_.tier(header_.tier).step));
     const Status codes = quantise_groups();
     if (!codes.ok()) {
       if (budget == 0) return codes.error();
@@ -67,16 +67,33 @@ std::vector<std::byte> CalibratedEncoder::gather(const Panel& panel) const {
   return rows;
 }
 
-Status CalibratedEncoder::analyse() {
+std::vector<uint32_t> CalibratedEncoder::add_components(double step) {
+  std::vector<uint32_t> known;
   for (size_t g = 0; g < components_.size(); ++g) {
-    components_[g].row = transform::padded_columns(range_.count);
-    components_[g].values.resize(header_.groups[g].components * components_[g].row);
+    uint32_t& count = components_[g].count;
+    known.push_back(count);
+    count = std::max(count, audible_components(profile_.groups()[g], step));
   }
+  return known;
+}
+
+Status CalibratedEncoder::analyse(double step) {
+  const std::vector<uint32_t> known = add_components(step);
+  bool more = false;
+  for (size_t g = 0; g < components_.size(); ++g) {
+    Components& components = components_[g];
+    components.row = transform::padded_columns(range_.count);
+    components.values.resize(components.count * components.row);
+    more |= components.count > known[g];
+  }
+  if (!more) return ok_status();
   std::vector<Status> statuses(panels_.size(), ok_status());
   parallel_for(panels_.size(), options_.threads, [&](size_t i, int) {
     const std::vector<std::byte> rows = gather(panels_[i]);
     keep_sinks(panels_[i], rows.data());
-    statuses[i] = analyse_panel(context(), panels_[i], rows.data(), components_[panels_[i].group]);
+    const size_t g = panels_[i].group;
+    if (known[g] < components_[g].count)
+      statuses[i] = analyse_panel(context(), panels_[i], rows.data(), known[g], components_[g]);
   });
   for (Status& status : statuses) KVCODEC_CHECK(std::move(status));
   return ok_status();

@@ -29,13 +29,15 @@ class CalibratedEncoder : public PendingChunk {
   Status compare(const DecodedChunk& decoded) const override;
 
  protected:
-  // Fills components_ and header_.sinks.
-  virtual Status analyse();
+  // Adds to components_ those that this step needs and no coarser one did; fills header_.sinks.
+  virtual Status analyse(double step);
   // Fills samples_, escapes_ and header_.groups, at header_.tier.
   virtual Status quantise_groups();
   // Fills distortions_.
   virtual Status measure();
 
+  // Raises components_[].count to what a step needs; returns what the counts were.
+  std::vector<uint32_t> add_components(double step);
   CalibratedContext context() const { return {profile_, header_, plans_, turns_}; }
 
   const KvSource& source_;

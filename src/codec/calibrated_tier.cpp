@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <tuple>
 
 #include "base/error.h"
@@ -92,8 +93,15 @@ std::vector<Panel> plan_panels(size_t groups, uint32_t tokens) {
   return panels;
 }
 
+uint32_t audible_components(const ProfileGroup& group, double step) {
+  const double least = std::pow(kSilentSpread * step, 2);
+  uint32_t count = group.components;
+  while (count > 1 && group.variance[count - 1] < least) --count;
+  return count;
+}
+
 Status analyse_panel(const CalibratedContext& context, const Panel& panel, const std::byte* rows,
-                     Components& out) {
+                     uint32_t first, Components& out) {
   const PanelWork work(context, panel);
   PanelMatrix x(work.channels(), work.tokens());
   work.to_matrix(rows, x);
@@ -104,15 +112,15 @@ Status analyse_panel(const CalibratedContext& context, const Panel& panel, const
   work.centre(x);
   const PanelMatrix z = work.weigh(std::move(x));
   Product product;
-  product.rows = work.group().components;
+  product.rows = out.count - first;
   product.columns = work.tokens();
   product.depth = work.channels();
-  product.a = work.group().basis.data();
+  product.a = work.group().basis.data() + first * work.channels();
   product.a_row = work.channels();
   product.a_depth = 1;
   product.b = z.data();
   product.b_row = z.row_size();
-  product.out = out.values.data() + panel.tokens.first;
+  product.out = out.values.data() + first * out.row + panel.tokens.first;
   product.out_row = out.row;
   transform::best_product().multiply(product);
   return ok_status();
@@ -132,10 +140,10 @@ Status quantise_components(const ProfileTier& tier, const Components& components
   const auto step = static_cast<float>(tier.step);
   const auto dead_zone = static_cast<float>(tier.dead_zone);
   std::vector<int32_t> codes(tokens);
-  samples.resize(size_t{group.components} * tokens);
+  samples.resize(size_t{components.count} * tokens);
   escapes.clear();
   uint32_t coded_rows = 0;
-  for (uint32_t row = 0; row < group.components; ++row) {
+  for (uint32_t row = 0; row < components.count; ++row) {
     const float* y = components.values.data() + row * components.row;
     const int32_t peak = transform::quantise_components(y, tokens, step, dead_zone, codes.data());
     if (peak == transform::kMaxComponentCode) {

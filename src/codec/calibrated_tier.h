@@ -32,16 +32,22 @@ struct CalibratedContext {
   const transform::RotationTable& turns;  // for the positions that the keys have, or shall have
 };
 
-// Components of a whole group, [components][row], padded as matrix products need it.
+// The first `count` components of a group, [count][row], padded as matrix products need it.
 struct Components {
   size_t row = 0;
+  uint32_t count = 0;
   std::vector<float> values;
 };
 
-// Analysis of one panel, sinks as zeros. rows: its elements, [channels][tokens.count].
-// invalid_argument names the first number that is not finite.
+// How many components of a group have codes other than zero at a step, but for rare ones: spreads
+// beyond are below kSilentSpread of it. What they had is measured as noise, as all else is.
+inline constexpr double kSilentSpread = 0.15;
+uint32_t audible_components(const ProfileGroup& group, double step);
+
+// Analysis of one panel, sinks as zeros: components from `first` to out.count. rows: its elements,
+// [channels][tokens.count]. invalid_argument names the first number that is not finite.
 Status analyse_panel(const CalibratedContext& context, const Panel& panel, const std::byte* rows,
-                     Components& out);
+                     uint32_t first, Components& out);
 
 // Of a component with a code that is none: quantise_components()'s error.
 Error component_too_large(const format::BasisGroup& group, uint32_t row);

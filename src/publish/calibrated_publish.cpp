@@ -54,7 +54,13 @@ void CalibratedPublish::plan_memory() {
   row_sums_ = memory_.scratch(most_channels * panels_of_group_ * sizeof(double));
 }
 
-Status CalibratedPublish::analyse() {
+// All components at once: what a finer tier may need costs little here.
+Status CalibratedPublish::analyse(double step) {
+  add_components(step);
+  return on_device_ == nullptr ? analyse_all() : ok_status();
+}
+
+Status CalibratedPublish::analyse_all() {
   KVCODEC_TRY(on_device_, device_.profile(profile_));
   plan_memory();
   KVCODEC_CHECK(memory_.allocate());
@@ -118,7 +124,8 @@ Status CalibratedPublish::first_bad_value() {
     const size_t element = dtype_bytes(header_.shape.dtype), row = header_.tokens * element;
     Components components;
     components.row = transform::padded_columns(header_.tokens);
-    components.values.resize(header_.groups[group].components * components.row);
+    components.count = header_.groups[group].components;
+    components.values.resize(components.count * components.row);
     for (const Panel& panel : panels_) {
       if (panel.group != group) continue;
       const size_t panel_row = panel.tokens.count * element;
@@ -126,7 +133,7 @@ Status CalibratedPublish::first_bad_value() {
       for (size_t c = 0; c < channels(group); ++c)
         std::memcpy(cut.data() + c * panel_row,
                     rows.data() + c * row + panel.tokens.first * element, panel_row);
-      KVCODEC_CHECK(analyse_panel(context(), panel, cut.data(), components));
+      KVCODEC_CHECK(analyse_panel(context(), panel, cut.data(), 0, components));
     }
   }
   return make_error(ErrorCode::internal, "a kernel reports a value that is not there");
@@ -144,7 +151,7 @@ Status CalibratedPublish::launch_quantise(size_t group) {
   a.step = static_cast<float>(tier.step);
   a.dead_zone = static_cast<float>(tier.dead_zone);
   a.escape_room = lists_.room();
-  a.components = header_.groups[group].components;
+  a.components = components_[group].count;
   a.tokens = header_.tokens;
   return device_.kernels().run(a, memory_.stream());
 }
@@ -155,7 +162,7 @@ Status CalibratedPublish::launch_lowering(size_t index) {
   const format::BasisGroup& group = header_.groups[index];
   const auto* peaks = memory_.on_host<int32_t>(peaks_, first_component_[index]);
   uint32_t coded_rows = 0;
-  for (uint32_t row = 0; row < group.components; ++row) {
+  for (uint32_t row = 0; row < components_[index].count; ++row) {
     if (peaks[row] == transform::kMaxComponentCode) return component_too_large(group, row);
     if (peaks[row] != 0) coded_rows = row + 1;
   }
@@ -183,7 +190,7 @@ Status CalibratedPublish::launch_lowering(size_t index) {
   a.step = static_cast<float>(tier.step);
   a.dead_zone = static_cast<float>(tier.dead_zone);
   a.bit_worth = transform::kBitWorth;
-  a.components = group.components;
+  a.components = components_[index].count;
   a.tokens = header_.tokens;
   ChunkMemory::Place of_group = bits_;
   of_group.offset += first_model_[index] * kMagnitudes * sizeof(float);
@@ -225,7 +232,7 @@ Status CalibratedPublish::take_codes(size_t index) {
   const auto* rows = memory_.on_host<ComponentRow>(rows_, first_component_[index]);
   transform::CentroidSums centroids;
   group.live_rows = 0;
-  for (uint32_t row = 0; row < group.components; ++row) {
+  for (uint32_t row = 0; row < components_[index].count; ++row) {
     if (rows[row].peak == 0) continue;
     group.live_rows = row + 1;
     for (size_t k = 0; k < 2; ++k) centroids.add_row(k, rows[row].sums[k], rows[row].counts[k]);

@@ -91,7 +91,7 @@ class CalibratedPublish final : public CalibratedEncoder {
   Status compare(const DecodedChunk&) const override { return ok_status(); }
 
  private:
-  Status analyse() override;
+  Status analyse(double step) override;
   Status quantise_groups() override;
   Status measure() override;
 
@@ -102,6 +102,7 @@ class CalibratedPublish final : public CalibratedEncoder {
   GroupSource source_of(size_t group) const {
     return group_source(source_, range_, header_, plans_[group], memory_, tables_);
   }
+  Status analyse_all();
   Status launch_analysis(size_t group);
   Status launch_quantise(size_t group);
   Status launch_lowering(size_t group);

@@ -297,6 +297,59 @@ TEST(CalibratedTier, AChunkOffTheProfileGetsAFinerTier) {
   EXPECT_EQ(tier_with({0, 0, 0}, Tier::small), Tier::small) << "the profile knows nothing";
 }
 
+// Components that are silent at a coarse step are analysed when a finer tier needs them: the object
+// is that of asking for it at once. What a coarse tier leaves out counts as its noise.
+TEST(CalibratedTier, AFinerTierHasTheComponentsThatACoarseOneLeftOut) {
+  const ShapeCase c = shape_cases()[6];
+  const Cache cache = random_values(c.shape, c.tokens, 11);
+  ProfileFields fields = testing_profile::ProfileMaker(c.shape, c.rope, 1).make({2, 0.5, false});
+  const double coarse = fields.tiers[2].step, fine = fields.tiers[0].step;
+  ASSERT_LT(fine * 2, coarse);
+  for (ProfileGroup& group : fields.groups) {
+    // By its variances the second half is silent at the coarse step, and not at the fine one.
+    for (size_t i = 0; i < group.variance.size(); ++i) {
+      const double spread = i < group.variance.size() / 2 ? coarse : kSilentSpread * fine * 1.5;
+      group.variance[i] = static_cast<float>(spread * spread);
+    }
+    EXPECT_EQ(audible_components(group, fine), group.components);
+    EXPECT_EQ(audible_components(group, coarse), std::max(1u, group.components / 2));
+  }
+  const auto profile_expecting = [&](std::array<float, 3> noise) {
+    for (ProfileGroup& group : fields.groups) group.expected_noise = noise;
+    return *Profile::parse(*serialise_profile(fields));
+  };
+  const auto noise_at = [&](Tier tier) {
+    const Profile profile = profile_expecting({0, 0, 0});
+    const auto info = read_chunk_info(encode(cache, 10, options_of(profile, tier)));
+    double sum = 0, channels = 0;
+    for (size_t g = 0; g < profile.groups().size(); ++g) {
+      const auto n = static_cast<double>(profile.groups()[g].mean.size());
+      sum += info->distortions[g].noise * n;
+      channels += n;
+    }
+    return sum / channels;
+  };
+  const double budget = (noise_at(Tier::high) + noise_at(Tier::balanced)) / 2;
+  const Profile strict = profile_expecting({1e6F, 1e6F, static_cast<float>(budget / 1.5)});
+  EncodeOptions options = options_of(strict, Tier::small);
+  options.noise_factor = 1.5;
+  const std::vector<std::byte> fallen = encode(cache, 10, options);
+  EXPECT_EQ(read_chunk_info(fallen)->tier, Tier::high);
+  options.tier = Tier::high;
+  const std::vector<std::byte> direct = encode(cache, 10, options);
+  ASSERT_EQ(fallen.size(), direct.size());
+  const auto differ = std::mismatch(fallen.begin(), fallen.end(), direct.begin());
+  EXPECT_TRUE(differ.first == fallen.end()) << differ.first - fallen.begin();
+
+  const Profile any = profile_expecting({0, 0, 0});
+  const auto small = read_chunk_info(encode(cache, 10, options_of(any, Tier::small)));
+  for (const GroupDistortion& group : small->distortions) {
+    EXPECT_LE(group.live_rows, std::max(1u, group.components / 2));
+    // Random values fill all components alike: half of their energy is left out.
+    EXPECT_GT(group.relative_error, 0.5);
+  }
+}
+
 // Keys restored at another position are the same numbers, turned for it.
 TEST(CalibratedTier, AChunkIsIndependentOfItsPosition) {
   const KvShape shape = {2, 2, 16, 16, DType::f32};
