@@ -162,6 +162,8 @@ void add_eval(CLI::App& app, Outcome& outcome) {
                    "a chunk this many times noisier than its profile expects takes a finer tier; "
                    "0: never")
       ->capture_default_str();
+  command->add_option("--sinks", args.sink_tokens, "leading tokens kept exactly, but in tier exact")
+      ->capture_default_str();
   command
       ->add_option("--needles", args.needles,
                    "depths, 0 to 1, of a fact planted in the longest prefix and asked for")

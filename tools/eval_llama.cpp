@@ -77,6 +77,7 @@ class Evaluation {
     request_.chunk_tokens = args_.chunk_tokens;
     request_.threads = args_.threads;
     request_.noise_factor = args_.noise_factor;
+    request_.sink_tokens = args_.sink_tokens;
     exact_.reset();
     KVCODEC_TRY(LlamaKv whole, engine_.prepare_restore(one.tokens));
     copy_tokens(request_.source, whole.target(), one.tokens);

@@ -121,6 +121,7 @@ Result<EvalSize> code_chunks(const EvalMethod& method, const EvalRequest& reques
   encode.profile = method.profile.get();
   if (!is_calibrated(method.tier)) encode.rope = request.rope;
   encode.noise_factor = request.noise_factor;
+  encode.sink_tokens = request.sink_tokens;
   encode.threads = request.threads;
   encode.verify = false;  // what is decoded is what is scored
   DecodeOptions decode;

@@ -42,6 +42,7 @@ struct EvalRequest {
   uint32_t chunk_tokens = 256;
   int threads = 0;
   double noise_factor = EncodeOptions{}.noise_factor;
+  uint32_t sink_tokens = EncodeOptions{}.sink_tokens;
 };
 
 struct EvalSize {
