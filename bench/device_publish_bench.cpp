@@ -48,9 +48,11 @@ class Bench {
         chunks_(chunks),
         profile_(profile),
         driver_(must(CudaDriver::open(0))),
-        cpu_coded_(must(DevicePublisher::create({.max_device_bytes = uint64_t{8} << 30}))),
-        gpu_coded_(must(DevicePublisher::create(
-            {.encode_on_device = true, .max_device_bytes = uint64_t{8} << 30}))) {}
+        cpu_coded_(must(DevicePublisher::create(
+            {.unproven_calibrated = true, .max_device_bytes = uint64_t{8} << 30}))),
+        gpu_coded_(must(DevicePublisher::create({.encode_on_device = true,
+                                                 .unproven_calibrated = true,
+                                                 .max_device_bytes = uint64_t{8} << 30}))) {}
 
   const std::string& gpu() const { return cpu_coded_->gpu(); }
 

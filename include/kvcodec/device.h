@@ -67,6 +67,9 @@ struct DevicePublishOptions {
   // Pictures are coded by the GPU too: it leaves the processor free, and takes one warp a picture
   // for as long as hundreds of pictures take. Else by the processor's cores.
   bool encode_on_device = false;
+  // Calibrated tiers too. Their kernels have not run on a GPU since codes are chosen by rate and
+  // distortion, so without this they are refused as unsupported: encode_chunk is the way.
+  bool unproven_calibrated = false;
   // Device memory of chunks being published, beside profiles; calls wait for each other.
   uint64_t max_device_bytes = uint64_t{1} << 30;
 };

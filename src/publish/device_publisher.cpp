@@ -56,6 +56,7 @@ class Publisher final : public DevicePublisher {
     auto publisher = std::make_unique<Publisher>();
     KVCODEC_TRY(publisher->device_,
                 PublishDevice::create(options.device, options.max_device_bytes));
+    publisher->calibrated_ = options.unproven_calibrated;
     if (options.encode_on_device) {
       KVCODEC_TRY(publisher->encoder_,
                   hevc::CudaEncoder::create(
@@ -81,6 +82,13 @@ class Publisher final : public DevicePublisher {
     if (!is_calibrated(options.tier)) return layered(source, range, id, options, EncoderTuning{});
     if (options.profile->is_identity())
       return layered(source, range, id, options, identity_tuning(options, EncoderTuning{}));
+    if (!calibrated_) {
+      return make_error(ErrorCode::unsupported,
+                        "publishing from a GPU: the kernels of the calibrated tiers are not proven "
+                        "(DevicePublishOptions::unproven_calibrated); expected tier exact or int8, "
+                        "found {}",
+                        tier_name(options.tier));
+    }
     {
       auto encoder = std::make_unique<CalibratedPublish>(
           *device_, source, range, options,
@@ -115,6 +123,7 @@ class Publisher final : public DevicePublisher {
   std::unique_ptr<PublishDevice> device_;
   std::unique_ptr<hevc::CudaEncoder> encoder_;
   EncodePictures encode_ = encode_on_host;
+  bool calibrated_ = false;
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ std::string message(const auto& result) { return result.ok() ? "ok" : result.err
 class DevicePublishTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto publisher = DevicePublisher::create();
+    auto publisher = DevicePublisher::create({.unproven_calibrated = true});
     if (!publisher.ok()) {
       ASSERT_EQ(publisher.error().code, ErrorCode::unsupported) << publisher.error().message;
       GTEST_SKIP() << publisher.error().message;
@@ -263,6 +263,25 @@ TEST_F(DevicePublishTest, FromSeveralThreadsWithLittleMemory) {
       }
     });
   }
+}
+
+TEST_F(DevicePublishTest, CalibratedTiersAreRefusedUnlessAskedFor) {
+  const KvShape shape = {4, 2, 64, 64, DType::bf16};
+  const Profile profile =
+      mixing_profile(shape, *make_rope(Rope::Style::neox, shape.key_dim, 10000), 2, false, 1);
+  const Cache cache = testing_codec::random_values(shape, 128, 6);
+  const DeviceMemory memory(*driver_, cache.memory);
+  const auto publisher = DevicePublisher::create();
+  ASSERT_TRUE(publisher.ok()) << message(publisher);
+  EncodeOptions options;
+  options.tier = Tier::balanced;
+  options.profile = &profile;
+  const auto refused =
+      (*publisher)
+          ->encode({memory.target(cache.geometry).memory, cache.memory.size(), &cache.geometry},
+                   {0, 128}, testing_codec::some_id(0), options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
 }
 
 TEST_F(DevicePublishTest, WrongCallsAndTooLittleMemory) {
