@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cuda_images.h"
 
-// cmake/cuda_image.S.in
+// Assembler symbols, of cmake/cuda_image.S.in.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" const unsigned char kvcodec_restore_fatbin[];
 extern "C" const unsigned char kvcodec_encoder_fatbin[];
 extern "C" const unsigned char kvcodec_publish_fatbin[];
+// NOLINTEND(readability-identifier-naming)
 
 namespace kvcodec {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector operations that Highway 1.0.3 lacks; no include guard but Highway's, once a target.
-#if defined(KVCODEC_LANE_OPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVCODEC_LANE_OPS_INL_H_
-#undef KVCODEC_LANE_OPS_INL_H_
+#if defined(KVCODEC_LANE_OPS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCODEC_LANE_OPS_INL_H
+#undef KVCODEC_LANE_OPS_INL_H
 #else
-#define KVCODEC_LANE_OPS_INL_H_
+#define KVCODEC_LANE_OPS_INL_H
 #endif
 
 #include <hwy/highway.h>

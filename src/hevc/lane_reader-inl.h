@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Once a target, as lane_ops-inl.h.
-#if defined(KVCODEC_LANE_READER_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef KVCODEC_LANE_READER_INL_H_
-#undef KVCODEC_LANE_READER_INL_H_
+#if defined(KVCODEC_LANE_READER_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCODEC_LANE_READER_INL_H
+#undef KVCODEC_LANE_READER_INL_H
 #else
-#define KVCODEC_LANE_READER_INL_H_
+#define KVCODEC_LANE_READER_INL_H
 #endif
 
 #include <cstdint>
